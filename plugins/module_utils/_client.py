@@ -1,0 +1,121 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file is private to the collection: it may change without notice.
+
+"""An SGLang server over HTTP, with requests: bounded in time and size, without redirects, proxies or surprises."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import Any
+
+try:
+    import requests
+except ImportError:
+    HAS_REQUESTS = False
+else:
+    HAS_REQUESTS = True
+
+MAX_BODY = 1 << 20
+"""Bytes of an answer that are read at most; SGLang's largest, /server_info, has some 40,000."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What came back: an HTTP status with a body, or the ``error`` that came in its place."""
+
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+    elapsed: float = 0.0
+
+    def json(self) -> Any:
+        """The body as JSON; None where it is not."""
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            return None
+
+    @property
+    def text(self) -> str:
+        """What to show of the answer to a person: one short line."""
+        if self.error:
+            return self.error
+        words = " ".join(self.body[:2000].decode("utf-8", "replace").split())
+        return f"HTTP {self.status}" + (f": {words[:160]}" if words else "")
+
+
+class Client:
+    """A client of one server. No method raises for what the network or the server does: see `Answer.error`."""
+
+    def __init__(self, base_url: str, api_key: str = "", verify: bool | str = True) -> None:
+        self.base_url = base_url
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy that is meant for the world would answer in the server's place
+        self._session.verify = verify
+        if api_key:
+            # As bytes: in a text, requests takes Latin-1 only.
+            self._session.headers["Authorization"] = f"Bearer {api_key}".encode()
+
+    def get(self, path: str, timeout: float) -> Answer:
+        """GET ``path``; ``timeout`` in seconds bounds the whole of it."""
+        return self._ask("GET", path, timeout, None)
+
+    def post(self, path: str, content: Any, timeout: float) -> Answer:
+        """POST ``content`` as JSON; ``timeout`` in seconds bounds the whole of it."""
+        return self._ask("POST", path, timeout, content)
+
+    def _ask(self, method: str, path: str, timeout: float, content: Any) -> Answer:
+        began = time.monotonic()
+        try:
+            with self._session.request(
+                method, self.base_url + path, json=content, timeout=timeout, stream=True, allow_redirects=False
+            ) as response:
+                body = b""
+                for chunk in response.iter_content(1 << 14):
+                    body += chunk
+                    if len(body) > MAX_BODY:
+                        return Answer(
+                            error=f"an answer of more than {MAX_BODY} bytes", elapsed=time.monotonic() - began
+                        )
+                    if time.monotonic() - began > timeout:
+                        return Answer(error=f"no whole answer within {timeout:g} s", elapsed=time.monotonic() - began)
+                return Answer(response.status_code, body, "", time.monotonic() - began)
+        except requests.exceptions.Timeout:
+            error = f"no answer within {timeout:g} s"
+        except requests.exceptions.SSLError as problem:
+            error = f"TLS: {_reason(problem)}"
+        except requests.exceptions.ConnectionError as problem:
+            error = _reason(problem)
+        except (requests.exceptions.RequestException, ValueError, OSError) as problem:
+            error = f"not an answer of HTTP: {_reason(problem)}"
+        return Answer(error=error, elapsed=time.monotonic() - began)
+
+
+def _reason(problem: BaseException) -> str:
+    """The innermost cause, which is the only part of a chain of wrapped errors that tells something."""
+    seen: set[int] = set()
+    while id(problem) not in seen:
+        seen.add(id(problem))
+        inner = getattr(problem, "reason", None) or next(
+            (arg for arg in problem.args if isinstance(arg, Exception)), None
+        )
+        if not isinstance(inner, BaseException):
+            break
+        problem = inner
+    text = str(problem).rsplit(">: ", 1)[-1]
+    return text.splitlines()[0][:200] if text else type(problem).__name__
+
+
+def url_host(host: str) -> str:
+    """The host part of a URL for a client on the same machine as a server that was given ``host``."""
+    bare = host.strip("[]")
+    if bare in ("", "0.0.0.0"):
+        return "127.0.0.1"
+    if bare == "::":
+        return "[::1]"
+    return f"[{bare}]" if ":" in bare else bare

@@ -1,0 +1,282 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file is private to the collection: it may change without notice.
+
+"""When a server is ready: seven facts in a fixed order, judged one by one. Pure: clock and probes are handed in.
+
+Ready means: the unit runs this start (1), the port is open (2), the listener belongs to the unit (3), the key is taken
+(4), the model is the one asked for (5), warm-up is over (6), and a completion comes back (7). Facts 1, 3, 4 and 5 fail
+at once; the others are waited for until the deadline.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Callable, Protocol
+
+from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import Failure, explain_exit, failure
+from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
+from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Signs
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Listener, Unit
+
+HEALTH_INTERVAL = 5.0
+"""Seconds between two calls of /health, each of which makes SGLang generate."""
+GENERATION_TIMEOUT = 30.0
+"""Seconds for /health, which SGLang itself gives up after 20, and for the completion."""
+TRIES_OF_COMPLETION = 3
+"""A completion that comes back without a token is asked for again before it counts: the first one may be cut short."""
+
+
+class Probes(Protocol):
+    """The looks at the host and the server. None raises for what it sees; each takes a bounded time."""
+
+    def unit(self) -> Unit:
+        """The unit as systemd tells it."""
+
+    def listener(self, control_group: str) -> Listener | None:
+        """Who listens on the server's port."""
+
+    def models(self) -> Answer:
+        """GET /v1/models."""
+
+    def ready(self) -> Answer:
+        """GET /ready: 0.5.20 and later; free of cost."""
+
+    def health(self) -> Answer:
+        """GET /health: makes a token."""
+
+    def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
+        """POST /v1/completions."""
+
+    def last_entries(self, invocation_id: str) -> list[Entry]:
+        """The newest lines of the journal of one start."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is waited for. ``models`` are ids that must be served; ``probe`` is the fact to stop behind.
+
+    A completion is of ``prompt``, has 1 to ``max_tokens`` tokens, and matches the pattern ``expect`` if there is one.
+    """
+
+    models: tuple[str, ...] = ()
+    probe: str = "completion"
+    prompt: str = "1 2 3 4"
+    max_tokens: int = 1
+    expect: str = ""
+    secrets: tuple[str, ...] = ()
+
+
+@dataclass
+class Wait:
+    """One wait, over all its slices. Times are seconds since the wait began."""
+
+    phase: str = ""
+    phase_since: float = 0.0
+    timeline: dict[str, float] = field(default_factory=dict)
+    invocation_id: str = ""
+    restarts: int = 0
+    attempts: int = 0
+    completions: int = 0
+    has_ready_endpoint: bool = True
+    health_at: float = -HEALTH_INTERVAL
+    models: list[str] = field(default_factory=list)
+    detail: str = ""
+    cursor: str = ""
+    signs: Signs = field(default_factory=Signs)
+
+    def enter(self, phase: str, now: float) -> None:
+        """Note the phase that was seen at ``now``; the time since the last look goes to the phase that was left."""
+        if phase == self.phase:
+            return
+        if self.phase:
+            self.timeline[self.phase] = round(self.timeline.get(self.phase, 0.0) + now - self.phase_since, 3)
+        self.phase, self.phase_since = phase, now
+
+    def begin(self, unit: Unit) -> None:
+        """A start that was not known before: its journal is read from its beginning."""
+        self.invocation_id, self.restarts = unit.invocation_id, unit.restarts
+        self.cursor, self.signs = "", Signs()
+
+    def to_dict(self) -> dict[str, Any]:
+        """A form that passes through JSON, for `from_dict`."""
+        return {**vars(self), "signs": self.signs.to_dict()}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Wait:
+        """The Wait that `to_dict` described; keys that are not known are left out."""
+        known = {key: value for key, value in content.items() if key in cls.__dataclass_fields__}
+        known["signs"] = Signs.from_dict(content.get("signs") or {})
+        return cls(**known)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One look: ready, failed with a cause, or waiting in a phase for what ``detail`` says."""
+
+    phase: str
+    detail: str = ""
+    failure: Failure | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether all facts hold."""
+        return self.phase == "ready" and self.failure is None
+
+
+@dataclass
+class Look:
+    """One look, as the judges hand it on; ``unit`` is there from the first fact on."""
+
+    wait: Wait
+    wanted: Wanted
+    probes: Probes
+    now: float
+    unit: Unit | None = None
+
+
+Judge = Callable[[Look], "Verdict | None"]
+
+
+def look(wait: Wait, wanted: Wanted, probes: Probes, now: float) -> Verdict:
+    """Go through the facts until one does not hold. A fact that holds lets the next one be looked at."""
+    wait.attempts += 1
+    this = Look(wait, wanted, probes, now)
+    verdict = Verdict("ready")
+    for judge in FACTS[wanted.probe]:
+        held_up = judge(this)
+        if held_up is not None:
+            verdict = held_up
+            break
+    wait.enter(verdict.phase, now)
+    wait.detail = verdict.detail
+    return verdict
+
+
+def out_of_time(wait: Wait, timeout: float) -> Failure:
+    """The failure of a wait whose time is over, told by how far it came."""
+    code = "generation_failed" if wait.completions else "timeout"
+    where = f"still {wait.phase.replace('_', ' ')} after {timeout:g} s"
+    return failure(code, where + (f" ({wait.detail})" if wait.detail else ""))
+
+
+def _unit_runs(this: Look) -> Verdict | None:
+    wait, unit = this.wait, this.probes.unit()
+    this.unit = unit
+    phase = wait.phase or "starting"
+    absent = {"not-found": "unit_missing", "masked": "unit_masked"}.get(unit.load_state)
+    if absent:
+        return Verdict(phase, failure=failure(absent, unit.name))
+    seen_before = bool(wait.invocation_id)
+    if not seen_before:
+        wait.begin(unit)
+    if unit.active_state == "failed" or unit.sub_state == "auto-restart" or unit.restarts > wait.restarts:
+        entries = this.probes.last_entries(wait.invocation_id)
+        return Verdict(phase, failure=explain_exit(unit, entries, this.wanted.secrets))
+    if unit.active_state == "inactive":
+        return Verdict(phase, failure=failure("stopped_by_someone" if seen_before else "unit_inactive", unit.name))
+    if unit.invocation_id != wait.invocation_id:
+        # Started anew by a person or by a reboot: that is no failure, but what the old start said is void.
+        wait.begin(unit)
+    return None if unit.active_state == "active" else Verdict("starting", unit.sub_state)
+
+
+def _port_belongs_to_unit(this: Look) -> Verdict | None:
+    signs = this.wait.signs
+    listener = this.probes.listener(this.unit.control_group if this.unit else "")
+    if listener is None:
+        return Verdict(min(signs.phase, "capturing", key=PHASES.index), signs.detail)
+    if listener.owner == "foreign":
+        return Verdict(signs.phase, failure=failure("foreign_listener", f"process {listener.pid} ({listener.command})"))
+    return None
+
+
+def _model_is_served(this: Look) -> Verdict | None:
+    answer = this.probes.models()
+    if answer.status in (401, 403):
+        return Verdict("listening", failure=failure("unauthorized", f"/v1/models answered {answer.text}"))
+    served = served_models(answer)
+    if served is None:
+        return Verdict("listening", f"/v1/models: {answer.text}")
+    this.wait.models = served
+    missing = [model for model in this.wanted.models if model not in served]
+    if missing:
+        seen = f"expected {_listed(missing)}, /v1/models lists {_listed(served)}"
+        return Verdict("listening", failure=failure("wrong_model", seen))
+    return None
+
+
+def _is_warm(this: Look) -> Verdict | None:
+    wait = this.wait
+    if wait.has_ready_endpoint:
+        answer = this.probes.ready()
+        if answer.status not in (404, 405):
+            return None if answer.status == 200 else Verdict("warming_up", f"/ready: {answer.text}")
+        wait.has_ready_endpoint = False
+    if this.now - wait.health_at < HEALTH_INTERVAL and wait.signs.fired_up is None:
+        return Verdict("warming_up", wait.detail)
+    wait.health_at = this.now
+    answer = this.probes.health()
+    return None if answer.status == 200 else Verdict("warming_up", f"/health: {answer.text}")
+
+
+def _generates(this: Look) -> Verdict | None:
+    wait, wanted = this.wait, this.wanted
+    wait.completions += 1
+    model = wanted.models[0] if wanted.models else wait.models[0]
+    answer = this.probes.completion(model, wanted.prompt, wanted.max_tokens)
+    if answer.status != 200:
+        return Verdict("warming_up", f"completion: {answer.text}")
+    problem = completion_problem(answer.json(), wanted.max_tokens, wanted.expect)
+    if not problem:
+        return None
+    seen = f"{problem}; the answer was {answer.text}"
+    if wait.completions < TRIES_OF_COMPLETION:
+        return Verdict("warming_up", seen)
+    return Verdict("warming_up", failure=failure("generation_failed", seen))
+
+
+_TO_MODELS: tuple[Judge, ...] = (_unit_runs, _port_belongs_to_unit, _model_is_served)
+FACTS: dict[str, tuple[Judge, ...]] = {
+    "models": _TO_MODELS,
+    "health": (*_TO_MODELS, _is_warm),
+    "completion": (*_TO_MODELS, _is_warm, _generates),
+}
+"""The judges in their order, by the value of the option ``probe``."""
+
+
+def served_models(answer: Answer) -> list[str] | None:
+    """The ids of base models in an answer of /v1/models; None where it is not such an answer.
+
+    A LoRA adapter has the base model as its parent and does not count.
+    """
+    content = answer.json() if answer.status == 200 else None
+    cards = content.get("data") if isinstance(content, dict) else None
+    if not isinstance(cards, list):
+        return None
+    models = [card for card in cards if isinstance(card, dict) and isinstance(card.get("id"), str)]
+    return [card["id"] for card in models if not card.get("parent")] or None
+
+
+def completion_problem(content: Any, max_tokens: int = 1, expect: str = "") -> str:
+    """What is wrong with the answer to a completion; empty where nothing is."""
+    try:
+        text = content["choices"][0]["text"]
+        tokens = content["usage"]["completion_tokens"]
+    except (KeyError, IndexError, TypeError):
+        return "expected a completion with choices and usage"
+    if not isinstance(tokens, int) or not 1 <= tokens <= max_tokens:
+        return f"expected 1 to {max_tokens} tokens, got {tokens!r}"
+    if not isinstance(text, str) or not text:
+        return f"expected text, got {text!r}"
+    if expect and not re.search(expect, text):
+        return f"expected text that matches {expect!r}, got {text[:100]!r}"
+    return ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names) or "none"

@@ -1,0 +1,160 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file is private to the collection: it may change without notice.
+
+"""Waiting for a server on its host: one slice of polls, and the real probes that a slice looks through."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from typing import Callable, Protocol
+
+from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer, Client
+from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Journal
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import (
+    GENERATION_TIMEOUT,
+    Probes,
+    Verdict,
+    Wait,
+    Wanted,
+    look,
+    out_of_time,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
+    Listener,
+    Unit,
+    environment_for_parsing,
+    find_listener,
+    show,
+)
+
+# The phases behind this one are short: a round trip to the controller would make them longer.
+_OPEN = PHASES.index("listening")
+# What makes the next look worth having at once, besides a new phase.
+_ENDED = re.compile(r"Main process exited|Failed with result|Control process exited|Start request repeated")
+
+
+class Follower(Protocol):
+    """What a slice needs of a `Journal`: its new entries are also the clock by which it sleeps."""
+
+    def follow(self, unit: str, invocation_id: str, cursor: str) -> None:
+        """Begin to follow one start."""
+
+    def wait(self, seconds: float) -> list[Entry]:
+        """New entries, as soon as there are any."""
+
+    def close(self) -> None:
+        """Stop following."""
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds: between two looks, of the whole wait, and of one slice; None goes on to the end in one."""
+
+    poll_interval: float
+    timeout: float
+    slice: float | None = None
+
+
+def run_slice(
+    wait: Wait, wanted: Wanted, probes: Probes, follower: Follower, unit: str, pace: Pace, clock: Callable[[], float]
+) -> Verdict:
+    """Look until the server is ready or failed, its loading enters a new phase, or the slice or the timeout is over.
+
+    ``clock`` tells the seconds since the wait began, which may be in an earlier slice.
+    """
+    phase, following = wait.phase, ""
+    end = pace.timeout if pace.slice is None else clock() + pace.slice
+    try:
+        while True:
+            verdict = look(wait, wanted, probes, clock())
+            if verdict.ready or verdict.failure is not None:
+                return verdict
+            if clock() >= pace.timeout:
+                return Verdict(verdict.phase, verdict.detail, out_of_time(wait, pace.timeout))
+            if pace.slice is not None and (clock() >= end or (wait.phase != phase and wait.phase in PHASES[:_OPEN])):
+                return verdict
+            phase = wait.phase
+            if following != wait.invocation_id:
+                following = wait.invocation_id
+                follower.follow(unit, following, wait.cursor)
+            _sleep(wait, follower, min(pace.poll_interval, max(end - clock(), 0.05)), clock)
+    finally:
+        follower.close()
+
+
+def _sleep(wait: Wait, follower: Follower, seconds: float, clock: Callable[[], float]) -> None:
+    """Take in new entries for some time; an entry that makes a difference ends it."""
+    until = clock() + seconds
+    known = (wait.signs.phase, wait.signs.fired_up)
+    while clock() < until:
+        entries = follower.wait(until - clock())
+        for entry in entries:
+            wait.signs.read(entry)
+            wait.cursor = entry.cursor or wait.cursor
+        if known != (wait.signs.phase, wait.signs.fired_up) or any(_ENDED.search(entry.text) for entry in entries):
+            return
+
+
+@dataclass(frozen=True)
+class HostProbes:
+    """The probes of a host with systemd and a server that listens on ``host``:``port``."""
+
+    unit_name: str
+    host: str
+    port: int
+    client: Client
+    journal: Journal
+    request_timeout: float
+
+    def unit(self) -> Unit:
+        """See `Probes`."""
+        return show(self.unit_name, run_command)
+
+    def listener(self, control_group: str) -> Listener | None:
+        """See `Probes`."""
+        return find_listener(self.host, self.port, control_group)
+
+    def models(self) -> Answer:
+        """See `Probes`."""
+        return self.client.get("/v1/models", self.request_timeout)
+
+    def ready(self) -> Answer:
+        """See `Probes`."""
+        return self.client.get("/ready", self.request_timeout)
+
+    def health(self) -> Answer:
+        """See `Probes`."""
+        return self.client.get("/health", GENERATION_TIMEOUT)
+
+    def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
+        """See `Probes`."""
+        content = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
+        return self.client.post("/v1/completions", content, GENERATION_TIMEOUT)
+
+    def last_entries(self, invocation_id: str) -> list[Entry]:
+        """See `Probes`."""
+        return self.journal.last(self.unit_name, invocation_id)
+
+
+def run_command(command: list[str]) -> tuple[int, str, str]:
+    """Run a command that answers at once; one that is missing or hangs gives status 127 or 124."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env=environment_for_parsing(os.environ),
+            timeout=10,
+            check=False,
+        )
+    except FileNotFoundError:
+        return 127, "", f"{command[0]} is not there"
+    except subprocess.TimeoutExpired:
+        return 124, "", f"{command[0]} gave no answer within 10 s"
+    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
