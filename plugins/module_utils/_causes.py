@@ -26,12 +26,16 @@ EVIDENCE_LINES = 12
 
 @dataclass(frozen=True)
 class Cause:
-    """A code that stays the same from release to release, what happened, and what to change."""
+    """A code that stays the same from release to release, what happened, and what to change.
+
+    A ``general`` cause is a frame around another one, which it gives way to wherever there is one.
+    """
 
     code: str
     summary: str
     advice: str
     patterns: tuple[str, ...] = ()
+    general: bool = False
 
 
 CAUSES: tuple[Cause, ...] = (
@@ -183,6 +187,7 @@ CAUSES: tuple[Cause, ...] = (
         "the model was loaded, but its first generation failed",
         "See the lines for the failing kernel or backend.",
         (r"Initialization failed\. warmup error: ",),
+        general=True,
     ),
     Cause(
         "watchdog",
@@ -200,6 +205,7 @@ CAUSES: tuple[Cause, ...] = (
             r"Subprocess scheduler_\d+ .+ crashed with exit code ",
             r"It usually means (?:the|one) child failed",
         ),
+        general=True,
     ),
 )
 
@@ -250,12 +256,17 @@ def failure(code: str, seen: str = "", evidence: Sequence[str] = (), advice: str
 
 
 def first_cause(entries: Iterable[Entry]) -> tuple[Cause, Entry] | None:
-    """The first entry in time that names a cause."""
+    """The first entry in time that names a cause, a general one only where no entry names another."""
+    general = None
     for entry in entries:
+        if entry.plain.startswith(" "):  # the source code in a traceback, not what it says
+            continue
         for pattern, cause in _PATTERNS:
             if pattern.search(entry.plain):
-                return cause, entry
-    return None
+                if not cause.general:
+                    return cause, entry
+                general = general or (cause, entry)
+    return general
 
 
 def explain_exit(unit: Unit, entries: Sequence[Entry], secrets: Sequence[str] = ()) -> Failure:
@@ -269,7 +280,7 @@ def explain_exit(unit: Unit, entries: Sequence[Entry], secrets: Sequence[str] = 
     found = first_cause(entries)
     if found is not None:
         cause, entry = found
-        return failure(cause.code, redact(entry.plain, secrets)[:300] + again, around(entries, entry, secrets))
+        return failure(cause.code, redact(_said(entries, entry), secrets)[:300] + again, around(entries, entry, secrets))
     if unit.result == "oom-kill":
         return failure("host_out_of_memory", unit.exit_text + again, texts[-EVIDENCE_LINES:])
     if unit.exec_code == "exited" and unit.exec_status == 2:
@@ -279,10 +290,21 @@ def explain_exit(unit: Unit, entries: Sequence[Entry], secrets: Sequence[str] = 
     return failure("unknown", unit.exit_text, texts[-EVIDENCE_LINES:])
 
 
+def _said(entries: Sequence[Entry], entry: Entry) -> str:
+    """What an entry says; of one that begins a traceback, what the traceback ends with."""
+    if entry.plain.rstrip().endswith("Traceback (most recent call last):"):
+        behind = entries[_index(entries, entry) + 1 :]
+        return next((line.plain for line in behind if not line.plain.startswith(" ")), entry.plain)
+    return entry.plain
+
+
+def _index(entries: Sequence[Entry], entry: Entry) -> int:
+    return next(index for index, candidate in enumerate(entries) if candidate is entry)
+
+
 def around(entries: Sequence[Entry], entry: Entry, secrets: Sequence[str] = ()) -> list[str]:
     """The line of a cause with a few before it and the rest behind it."""
-    at = next(index for index, candidate in enumerate(entries) if candidate is entry)
-    start = max(0, at - 4)
+    start = max(0, _index(entries, entry) - 4)
     return [redact(candidate.text, secrets) for candidate in entries[start : start + EVIDENCE_LINES]]
 
 

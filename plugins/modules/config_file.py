@@ -90,8 +90,8 @@ path:
   type: str
   returned: always
   sample: /etc/sglang/kimi/server.yaml
-keys:
-  description: The names in the file, in the order in which they stand there.
+names:
+  description: The names of the arguments or variables in the file, in the order in which they stand there.
   type: list
   elements: str
   returned: success
@@ -158,7 +158,7 @@ def main() -> None:
     module.exit_json(
         changed=changed,
         path=path,
-        keys=list(after),
+        names=list(after),
         diff={"before_header": path, "after_header": path, "before": shown[0], "after": shown[1]},
     )
 

@@ -29,7 +29,7 @@ from hypothesis import strategies as st
 
 NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(?:-[a-z0-9]{1,5}){0,2}", fullmatch=True)
 # A surrogate is no character, a value with a leading '-' cannot pass through SGLang's command line.
-TEXT = st.text(st.characters(exclude_categories=("Cs",))).filter(lambda text: not text.startswith("-"))
+TEXT = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda text: not text.startswith("-"))
 SCALARS = st.one_of(
     TEXT,
     st.integers(),
@@ -40,12 +40,12 @@ JSON = st.recursive(SCALARS, lambda inner: st.dictionaries(TEXT, inner, max_size
 ARGUMENTS = st.dictionaries(NAMES, st.one_of(SCALARS, st.lists(SCALARS, max_size=3)))
 VARIABLES = st.dictionaries(
     st.from_regex(r"[A-Z_][A-Z0-9_]{0,10}", fullmatch=True),
-    st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0\n")),
+    st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n")),
 )
 
 
 @given(ARGUMENTS)
-def test_yaml_reads_what_was_written(arguments):
+def test_yaml_reads_what_was_written(arguments: dict[str, object]) -> None:
     """SGLang reads the file with PyYAML: every value keeps its type and its every character."""
     text = dump_server_yaml(arguments)
     assert yaml.safe_load(text) == arguments
@@ -53,20 +53,20 @@ def test_yaml_reads_what_was_written(arguments):
 
 
 @given(st.dictionaries(TEXT, JSON))
-def test_a_mapping_arrives_as_json(mapping):
+def test_a_mapping_arrives_as_json(mapping: dict[str, object]) -> None:
     """Arguments that take a mapping take it as JSON, in each release."""
     assert json.loads(yaml.safe_load(dump_server_yaml({"x": mapping}))["x"]) == mapping
 
 
 @given(VARIABLES)
-def test_environment_reads_what_was_written(variables):
+def test_environment_reads_what_was_written(variables: dict[str, str]) -> None:
     """One variable a line, whatever is in it."""
     text = dump_environment(variables)
     assert load_environment(text) == variables
     assert text.count("\n") == len(variables)
 
 
-def test_server_yaml_is_one_sorted_line_per_argument():
+def test_server_yaml_is_one_sorted_line_per_argument() -> None:
     """A diff of two such files reads per key."""
     text = dump_server_yaml(
         {"pp_size": 8, "--model-path": "/models/Kimi K2.6", "trust-remote-code": True, "seed": None}
@@ -92,14 +92,14 @@ def test_server_yaml_is_one_sorted_line_per_argument():
         "",
     ],
 )
-def test_awkward_texts_arrive_as_given(value):
+def test_awkward_texts_arrive_as_given(value: str) -> None:
     """Quotes, blanks, specifiers and signs mean nothing in either file."""
     assert yaml.safe_load(dump_server_yaml({"name": value})) == {"name": value}
     assert load_environment(dump_environment({"NAME": value})) == {"NAME": value}
 
 
 @pytest.mark.parametrize("number", [1e-05, 1e22, 5e-324, -1.5, 0.85, -7])
-def test_numbers_stay_numbers(number):
+def test_numbers_stay_numbers(number: float) -> None:
     """YAML 1.1 takes 1e-05 for a text."""
     assert yaml.safe_load(dump_server_yaml({"x": number})) == {"x": number}
 
@@ -118,7 +118,7 @@ def test_numbers_stay_numbers(number):
         ({"x": "\ud800"}, "surrogate"),
     ],
 )
-def test_refused_arguments(values, said):
+def test_refused_arguments(values: dict[str, object], said: str) -> None:
     """What would not arrive as given is refused in one line."""
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         dump_server_yaml(values)
@@ -129,19 +129,19 @@ def test_refused_arguments(values, said):
     ("values", "said"),
     [({"A B": 1}, "not the name"), ({"A": "x\ny"}, "of one line"), ({"A": [1]}, "found a list")],
 )
-def test_refused_variables(values, said):
+def test_refused_variables(values: dict[str, object], said: str) -> None:
     """The same for variables."""
     with pytest.raises(ConfigError, match=said):
         dump_environment(values)
 
 
-def test_negative_numbers_pass_as_texts_and_numbers():
+def test_negative_numbers_pass_as_texts_and_numbers() -> None:
     """argparse takes -1 for a value, not for an option."""
     assert server_arguments({"a": "-1", "b": -1})
     assert yaml.safe_load(dump_server_yaml({"a": "-1", "b": -1})) == {"a": "-1", "b": -1}
 
 
-def test_a_file_written_by_hand_is_read_by_a_yaml_library():
+def test_a_file_written_by_hand_is_read_by_a_yaml_library() -> None:
     """Somebody may have edited the file; the probes still find the port."""
     assert load_server_yaml("# mine\nport:   30001\nhost: 'x'\nstop_words:\n  - a\n") == {
         "port": 30001,
@@ -151,14 +151,14 @@ def test_a_file_written_by_hand_is_read_by_a_yaml_library():
 
 
 @pytest.mark.parametrize("text", ["a: [", "- a\n- b\n", "just words", "a: !!python/object:os.system {}\n"])
-def test_a_broken_file_is_one_clear_line(text):
+def test_a_broken_file_is_one_clear_line(text: str) -> None:
     """No traceback for a file that is not YAML, or not a mapping."""
     with pytest.raises(ConfigError, match=r"server\.yaml"):
         load_server_yaml(text)
 
 
-@given(ARGUMENTS, ARGUMENTS, st.text(st.characters(categories=("Lu",)), min_size=12, max_size=12))
-def test_secrets_do_not_show_in_a_diff(before, after, secret):
+@given(ARGUMENTS, ARGUMENTS, st.text(st.characters(categories=["Lu"]), min_size=12, max_size=12))
+def test_secrets_do_not_show_in_a_diff(before: dict[str, object], after: dict[str, object], secret: str) -> None:
     """Neither the old key nor the new one, whatever else changes."""
     before = {**before, "api-key": secret}
     after = {**after, "api-key": secret + "B", "kept": secret}
@@ -168,7 +168,7 @@ def test_secrets_do_not_show_in_a_diff(before, after, secret):
     assert json.dumps(HIDDEN_CHANGED) in shown[1]
 
 
-def test_a_diff_shows_what_is_no_secret():
+def test_a_diff_shows_what_is_no_secret() -> None:
     """One line for each key that changes."""
     before, after = public_diff(
         FORMATS["environment"], {"HF_TOKEN": "a", "X": "1"}, {"HF_TOKEN": "a", "X": "2"}, frozenset()
@@ -190,6 +190,6 @@ def test_a_diff_shows_what_is_no_secret():
         ("KEYBOARD", False),
     ],
 )
-def test_names_of_secret_variables(name, secret):
+def test_names_of_secret_variables(name: str, secret: bool) -> None:
     """By whole words of the name."""
     assert is_secret_variable(name) is secret

@@ -1,0 +1,79 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file is private to the collection: it may change without notice.
+
+"""Keeps keys, tokens and passwords out of what is returned: by the names of values, and by the values wherever they are."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ansible_collections.gpufleet.sglang.plugins.module_utils._config import HIDDEN, is_secret_variable
+
+# The last word counts, or the last but a letter: api_key, watermark_key_b, but not tokenizer_path or token_capacity.
+_SECRET_NAME = re.compile(
+    r"(?:\A|_)(?:keys?|tokens?|secrets?|password|passwd|passphrase|credentials?|authorization)(?:_[a-z0-9])?\Z"
+)
+# Numbers of tokens are no tokens: max_total_tokens.
+_COUNT = re.compile(r"(?:\A|_)(?:max|min|num|total|per|reserved|draft|len|size)_(?:[a-z]+_)*tokens?\Z")
+_IN_URL = re.compile(r"(?<=://)[^\s/@]*:[^\s/@]*(?=@)")
+_IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+[^\s'\"]+")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what is called *name* (an argument, a variable, a key of some JSON) is a secret, as far as a name tells."""
+    if name.isupper():
+        return is_secret_variable(name)
+    word = name.replace("-", "_").lower()
+    return bool(_SECRET_NAME.search(word)) and not _COUNT.search(word)
+
+
+def without_secrets(value: Any, secrets: Iterable[str] = ()) -> Any:
+    """A copy of *value* (as JSON gives it) that lacks what is called like a secret, and hides *secrets* in every text."""
+    hidden = tuple(secrets)
+    if isinstance(value, Mapping):
+        return {
+            hide(str(key), hidden): without_secrets(item, hidden)
+            for key, item in value.items()
+            if not is_secret_name(str(key))
+        }
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(item, hidden) for item in value]
+    if isinstance(value, str):
+        return hide(_json_without_secrets(value), hidden)
+    return value
+
+
+def hide(text: str, secrets: Iterable[str]) -> str:
+    """*text* without the *secrets*, as they are and as Python, JSON and a shell write them, and without those of URLs."""
+    for secret in sorted({spelling for secret in secrets if secret for spelling in _spellings(secret)}, key=len)[::-1]:
+        text = text.replace(secret, HIDDEN)
+    return _IN_HEADER.sub(rf"\1 {HIDDEN}", _IN_URL.sub(HIDDEN, text))
+
+
+def _spellings(secret: str) -> set[str]:
+    return {
+        secret,
+        repr(secret)[1:-1],
+        json.dumps(secret)[1:-1],
+        json.dumps(secret, ensure_ascii=False)[1:-1],
+        shlex.quote(secret),
+    }
+
+
+def _json_without_secrets(text: str) -> str:
+    """Arguments that take JSON are given as text: what has a name there is judged by it, too."""
+    if not text.lstrip().startswith(("{", "[")):
+        return text
+    try:
+        content = json.loads(text)
+    except ValueError:
+        return text
+    clean = without_secrets(content)
+    return text if clean == content else json.dumps(clean, ensure_ascii=False)
