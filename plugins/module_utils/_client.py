@@ -8,8 +8,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import signal
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +24,7 @@ else:
     HAS_REQUESTS = True
 
 MAX_BODY = 1 << 20
-"""Bytes of an answer that are read at most; SGLang's largest, /server_info, has some 40,000."""
+"""Bytes of an answer that are read at most; most of SGLang's are far smaller, /server_info has some 40,000."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Answer:
         """The body as JSON; None where it is not."""
         try:
             return json.loads(self.body)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
 
     @property
@@ -50,13 +53,15 @@ class Answer:
 
 
 class Client:
-    """A client of one server. No method raises for what the network or the server does: see `Answer.error`."""
+    """A client of one server, for the main thread. No method raises for what the network or the server does."""
 
-    def __init__(self, base_url: str, api_key: str = "", verify: bool | str = True) -> None:
+    def __init__(self, base_url: str, api_key: str = "", verify: bool | str = True, max_body: int = MAX_BODY) -> None:
         self.base_url = base_url
+        self._max_body = max_body
         self._session = requests.Session()
         self._session.trust_env = False  # a proxy that is meant for the world would answer in the server's place
         self._session.verify = verify
+        self._session.headers["Accept-Encoding"] = "identity"  # so that no small answer grows when it is unpacked
         if api_key:
             # As bytes: in a text, requests takes Latin-1 only.
             self._session.headers["Authorization"] = f"Bearer {api_key}".encode()
@@ -72,21 +77,13 @@ class Client:
     def _ask(self, method: str, path: str, timeout: float, content: Any) -> Answer:
         began = time.monotonic()
         try:
-            with self._session.request(
-                method, self.base_url + path, json=content, timeout=timeout, stream=True, allow_redirects=False
-            ) as response:
-                body = b""
-                for chunk in response.iter_content(1 << 14):
-                    body += chunk
-                    if len(body) > MAX_BODY:
-                        return Answer(
-                            error=f"an answer of more than {MAX_BODY} bytes", elapsed=time.monotonic() - began
-                        )
-                    if time.monotonic() - began > timeout:
-                        return Answer(error=f"no whole answer within {timeout:g} s", elapsed=time.monotonic() - began)
-                return Answer(response.status_code, body, "", time.monotonic() - began)
-        except requests.exceptions.Timeout:
-            error = f"no answer within {timeout:g} s"
+            with _bounded(timeout):
+                status, body = self._request(method, path, timeout, content)
+            return Answer(status, body, "", time.monotonic() - began)
+        except (_LateError, requests.exceptions.Timeout):
+            error = f"no whole answer within {timeout:g} s"
+        except _LongError:
+            error = f"an answer of more than {self._max_body} bytes"
         except requests.exceptions.SSLError as problem:
             error = f"TLS: {_reason(problem)}"
         except requests.exceptions.ConnectionError as problem:
@@ -94,6 +91,45 @@ class Client:
         except (requests.exceptions.RequestException, ValueError, OSError) as problem:
             error = f"not an answer of HTTP: {_reason(problem)}"
         return Answer(error=error, elapsed=time.monotonic() - began)
+
+    def _request(self, method: str, path: str, timeout: float, content: Any) -> tuple[int, bytes]:
+        with self._session.request(
+            method, self.base_url + path, json=content, timeout=timeout, stream=True, allow_redirects=False
+        ) as response:
+            body = bytearray()
+            for chunk in response.iter_content(1 << 14):
+                body += chunk
+                if len(body) > self._max_body:
+                    raise _LongError
+            return response.status_code, bytes(body)
+
+
+class _LateError(Exception):
+    """The time for a request is over."""
+
+
+class _LongError(Exception):
+    """An answer is longer than anybody wants it."""
+
+
+@contextlib.contextmanager
+def _bounded(seconds: float) -> Iterator[None]:
+    """Raise _LateError after some time.
+
+    The timeout of requests is for each read: a server that sends a byte now and then never exceeds it. Only a signal
+    ends it wherever it is, in a handshake or among the headers. It is repeated, should a destructor swallow the first.
+    """
+
+    def too_late(*_signal: object) -> None:
+        raise _LateError
+
+    earlier = signal.signal(signal.SIGALRM, too_late)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.001), 0.1)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, earlier)
 
 
 def _reason(problem: BaseException) -> str:

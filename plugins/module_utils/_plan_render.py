@@ -42,7 +42,7 @@ def render(plan: Mapping[str, Any], short: bool = False) -> list[str]:
     if not short:
         lines += _reasons(plan)
     lines += _arguments(plan)
-    return [line.rstrip() for line in lines]
+    return [_fit(line).rstrip() for line in lines]
 
 
 def _title(plan: Mapping[str, Any]) -> Iterator[str]:
@@ -130,7 +130,7 @@ def _slots(plan: Mapping[str, Any]) -> Iterator[str]:
         # A box is 7 columns inside; the part of it that is filled is the part of the cap that is used.
         yield " " + " ".join("┌───────┐" for _held in row)
         yield " " + " ".join(f"│{_filled(held, cap)}│" for held in row)
-        yield " " + " ".join(f"└{f' {held} ' if held else '':─^7}┘" for held in row)
+        yield " " + " ".join(f"└{f' {_count(held)} ' if held else '':─^7}┘" for held in row)
     if len(occupancy) > drawn:
         rest = sum(occupancy[drawn:])
         yield f" and {len(occupancy) - drawn} more slots, " + (f"{rest} requests in them" if rest else "all empty")
@@ -158,13 +158,11 @@ def _alternatives(plan: Mapping[str, Any]) -> Iterator[str]:
         mark = "▸" if row["chosen"] else " "
         speed = ""
         if predicted:
-            figure = f"{row['output_tokens_per_second']:.0f}" if calibrated else f"{row['relative_throughput']:.0%}"
+            figure = _count(row["output_tokens_per_second"]) if calibrated else f"{row['relative_throughput']:.0%}"
             speed = f"{figure:>6} {_bar(row['relative_throughput'], 7)}"
         drawn = _drawn_slots(row["occupancy"])
-        yield (
-            f"{mark} {_fit(names, 18):<18}{row['pp_max_micro_batch_size']:>5}  {drawn:<32}{row['queued'] or '':>5} "
-            f"{speed}"
-        )
+        cap, waiting = _count(row["pp_max_micro_batch_size"]), _count(row["queued"]) if row["queued"] else ""
+        yield f"{mark} {_fit(names, 18):<18}{cap:>5}  {drawn:<32}{waiting:>5} {speed}"
     if predicted:
         source = "fitted to what was measured" if calibrated else "from the bytes a step reads"
         yield f"  Predicted for decoding, {source}."
@@ -243,6 +241,13 @@ def _printable(text: str) -> str:
 
 def _gib(size: int, width: int = 0) -> str:
     return f"{size / GIB:>{width}.1f} GiB"
+
+
+def _count(number: float) -> str:
+    """Return a number in at most five or six columns."""
+    if number < 10**5:
+        return f"{number:.0f}"
+    return f"{number / 10**6:.1f}M" if number < 10**9 else f"{number:.0e}"
 
 
 def _tokens(count: int | None) -> str:

@@ -4,7 +4,7 @@
 
 # This file is private to the collection: it may change without notice.
 
-"""Keeps keys, tokens and passwords out of what is returned: by the names of values, and by the values wherever they are."""
+"""Keeps keys, tokens and passwords out of what is returned: by their names, and as values wherever they are."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._config import HID
 _SECRET_NAME = re.compile(
     r"(?:\A|_)(?:keys?|tokens?|secrets?|password|passwd|passphrase|credentials?|authorization)(?:_[a-z0-9])?\Z"
 )
-# Numbers of tokens are no tokens: max_total_tokens.
-_COUNT = re.compile(r"(?:\A|_)(?:max|min|num|total|per|reserved|draft|len|size)_(?:[a-z]+_)*tokens?\Z")
+# What counts tokens, or waits for one: max_total_tokens, time_to_first_token.
+_COUNT = re.compile(r"(?:\A|_)(?:first|max|num|per|total)_(?:[a-z]+_)*tokens?\Z")
 _IN_URL = re.compile(r"(?<=://)[^\s/@]*:[^\s/@]*(?=@)")
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+[^\s'\"]+")
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether what is called *name* (an argument, a variable, a key of some JSON) is a secret, as far as a name tells."""
+    """Whether an argument, a variable or a key of some JSON is a secret, as far as its name tells."""
     if name.isupper():
         return is_secret_variable(name)
     word = name.replace("-", "_").lower()
@@ -35,7 +35,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def without_secrets(value: Any, secrets: Iterable[str] = ()) -> Any:
-    """A copy of *value* (as JSON gives it) that lacks what is called like a secret, and hides *secrets* in every text."""
+    """A copy of *value* (as JSON gives it) without what is called like a secret, and without *secrets* in any text."""
     hidden = tuple(secrets)
     if isinstance(value, Mapping):
         return {
@@ -51,9 +51,10 @@ def without_secrets(value: Any, secrets: Iterable[str] = ()) -> Any:
 
 
 def hide(text: str, secrets: Iterable[str]) -> str:
-    """*text* without the *secrets*, as they are and as Python, JSON and a shell write them, and without those of URLs."""
-    for secret in sorted({spelling for secret in secrets if secret for spelling in _spellings(secret)}, key=len)[::-1]:
-        text = text.replace(secret, HIDDEN)
+    """*text* without the *secrets*, also as Python, JSON and a shell write them, and without passwords in URLs."""
+    spellings = {spelling for secret in secrets if secret for spelling in _spellings(secret)}
+    for spelling in sorted(spellings, key=len, reverse=True):
+        text = text.replace(spelling, HIDDEN)
     return _IN_HEADER.sub(rf"\1 {HIDDEN}", _IN_URL.sub(HIDDEN, text))
 
 

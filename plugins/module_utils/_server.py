@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,14 +89,16 @@ def find_server(params: Mapping[str, Any]) -> Server:
 
 def _read_config(params: Mapping[str, Any]) -> dict[str, Any]:
     path, name = params["config"], params["name"]
-    if path is None:
-        path = f"/etc/sglang/{name}/server.yaml"
-        if not name or not os.path.exists(path):
-            return {}
+    if path is None and not name:
+        return {}
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path or f"/etc/sglang/{name}/server.yaml", encoding="utf-8") as stream:
             return load_server_yaml(stream.read())
+    except FileNotFoundError as error:
+        if path is None:
+            return {}
+        raise ServerError(f"config cannot be read: {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ServerError(f"{path} cannot be read: {error}") from None
+        raise ServerError(f"the configuration of the server cannot be read: {error}") from None
     except ConfigError as error:
-        raise ServerError(f"{path}: {error}") from None
+        raise ServerError(str(error)) from None

@@ -166,17 +166,22 @@ def test_documented_choices_of_the_cache_are_the_known_ones(run: Runs) -> None:
 
 
 def compare(documented: dict[str, Any], returned: dict[str, Any], where: str = "") -> None:
-    kinds = {"dict": dict, "list": list, "str": str, "int": int, "float": (int, float), "bool": bool}
+    """Compare what is documented with what came back: keys, types, and whether null is spoken of."""
+    kinds: dict[str, tuple[type, ...]] = {
+        **{kind.__name__: (kind,) for kind in (dict, list, str, int, bool)},
+        "float": (int, float),
+    }
     assert set(documented) == set(returned), where
     for name, entry in documented.items():
-        value = returned[name]
+        value: Any = returned[name]
         assert {"description", "returned", "type", "sample"} <= set(entry) or "contains" in entry, f"{where}{name}"
         if value is None:
             assert "null" in str(entry["description"]) or where, f"{where}{name}"
             continue
         assert isinstance(value, kinds[entry["type"]]), f"{where}{name}"
         if "contains" in entry:
-            for item in value if isinstance(value, list) else [value]:
+            items: list[Any] = value if isinstance(value, list) else [value]
+            for item in items:
                 compare(entry["contains"], item, f"{where}{name}.")
 
 
