@@ -44,6 +44,11 @@ class Answer:
             return None
 
     @property
+    def untrusted(self) -> bool:
+        """Whether the server's certificate was refused, which no waiting helps against."""
+        return self.error.startswith("TLS: ") and "certificate" in self.error.lower()
+
+    @property
     def text(self) -> str:
         """What to show of the answer to a person: one short line."""
         if self.error:

@@ -15,20 +15,25 @@ import json
 import os
 import re
 import select
-import signal
 import subprocess
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Runner
+
 PHASES = ("starting", "loading", "allocating", "capturing", "listening", "warming_up", "ready")
+
+MAX_LINE = 4000
+"""Characters of a line that are looked at: what matters of SGLang's lines is in front."""
 
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 _LINE = re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?P<prefix>(?: [A-Z_]+\d+)*)\] (?P<text>.*)\Z", re.DOTALL
 )
-_SHARDS = re.compile(r"(\d+)% Completed \| (\d+)/(\d+)")
+_SHARDS = re.compile(r"(\d{1,9})% Completed \| (\d{1,9})/(\d{1,9})")
+_REQUEST = re.compile(r'"(?:GET|POST) /\S* HTTP/1\.[01]" \d{3}')
 
 # What a line of SGLang 0.4.6 to 0.5.23 says of the phase that its process has entered.
 _PHASE_LINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -58,6 +63,7 @@ class Entry:
     @classmethod
     def of(cls, text: str, time: float = 0.0, cursor: str = "") -> Entry:
         """An entry from a line as SGLang printed it, its timestamp and rank taken apart."""
+        text = text[:MAX_LINE]
         match = _LINE.search(text)
         if match is None:
             return cls(text, time, cursor, "", text)
@@ -66,42 +72,54 @@ class Entry:
 
 @dataclass
 class Signs:
-    """What the lines of one start have said so far."""
+    """What the lines of one start have said so far. ``lines`` are all but those that tell of HTTP requests."""
 
     phases: dict[str, str] = field(default_factory=dict)
     shards: tuple[int, int] | None = None
     fired_up: float | None = None
+    lines: int = 0
 
     def read(self, entry: Entry) -> None:
         """Take one entry in."""
-        match = _SHARDS.search(entry.plain)
+        if not _REQUEST.search(entry.plain):  # whoever asks whether there is life must not count the echo
+            self.lines += 1
+        match = _SHARDS.search(entry.text)
         if match:
             self.shards = (int(match[2]), int(match[3]))
-        for pattern, phase in _PHASE_LINES:
-            if pattern.search(entry.plain):
-                if phase == "ready":
-                    self.fired_up = entry.time
-                known = self.phases.get(entry.rank, "starting")
-                self.phases[entry.rank] = max(known, phase, key=PHASES.index)
+        phase = phase_of(entry)
+        if not phase:
+            return
+        if phase == "ready":
+            self.fired_up = entry.time
+        known = self.phases.get(entry.rank, "starting")
+        self.phases[entry.rank] = max(known, phase, key=PHASES.index)
 
     @property
     def phase(self) -> str:
-        """The phase of the slowest rank; the main process counts only where no rank has spoken."""
-        ranks = [phase for rank, phase in self.phases.items() if rank]
-        return min(ranks or list(self.phases.values()) or ["starting"], key=PHASES.index)
+        """The phase of the slowest rank. The main process counts where no rank has spoken, and once it listens."""
+        main = self.phases.get("", "starting")
+        if not self._ranks or PHASES.index(main) >= PHASES.index("listening"):
+            return main
+        return min(self._ranks, key=PHASES.index)
 
     @property
     def detail(self) -> str:
         """What is known of the progress, in a few words."""
+        words = []
         if self.phase == "loading" and self.shards:
-            return f"{self.shards[0]} of {self.shards[1]} shards"
-        ranks = [phase for rank, phase in self.phases.items() if rank]
-        ahead = sum(PHASES.index(phase) > PHASES.index(self.phase) for phase in ranks)
-        return f"{ahead} of {len(ranks)} ranks are past it" if ahead else ""
+            words.append(f"{self.shards[0]} of {self.shards[1]} shards")
+        ahead = sum(PHASES.index(phase) > PHASES.index(self.phase) for phase in self._ranks)
+        if ahead:
+            words.append(f"{ahead} of {len(self._ranks)} ranks are past it")
+        return ", ".join(words)
+
+    @property
+    def _ranks(self) -> list[str]:
+        return [phase for rank, phase in self.phases.items() if rank]
 
     def to_dict(self) -> dict[str, Any]:
         """A form that passes through JSON, for `from_dict`."""
-        return {"phases": self.phases, "shards": self.shards, "fired_up": self.fired_up}
+        return dict(vars(self))
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Signs:
@@ -111,10 +129,16 @@ class Signs:
             phases={str(rank): phase for rank, phase in content.get("phases", {}).items() if phase in PHASES},
             shards=(int(shards[0]), int(shards[1])) if shards else None,
             fired_up=content.get("fired_up"),
+            lines=int(content.get("lines", 0)),
         )
 
 
-def parse_json(line: bytes) -> list[Entry]:
+def phase_of(entry: Entry) -> str:
+    """The phase that a line says its process has entered; empty where it says nothing of the kind."""
+    return next((phase for pattern, phase in _PHASE_LINES if pattern.search(entry.plain)), "")
+
+
+def parse_json(line: bytes | str) -> list[Entry]:
     """The lines in one object of ``journalctl -o json``; what is not such an object gives none.
 
     A message is a text, or a list of bytes where it holds what is not printable (carriage returns of a progress bar).
@@ -125,20 +149,17 @@ def parse_json(line: bytes) -> list[Entry]:
         if isinstance(message, list):
             message = bytes(message).decode("utf-8", "replace")
         seconds = int(content.get("__REALTIME_TIMESTAMP", 0)) / 1e6
-    except (ValueError, TypeError, AttributeError):
+    except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return []
     if not isinstance(message, str):
         return []
     cursor = str(content.get("__CURSOR", ""))
-    pieces = re.split(r"[\r\n]+", _ANSI.sub("", message))
-    return [Entry.of(piece, seconds, cursor) for piece in pieces if piece.strip()]
+    return [Entry.of(piece, seconds, cursor) for piece in split(message)]
 
 
-def matches(unit: str, invocation_id: str) -> list[str]:
-    """Words for journalctl: what the unit's processes and systemd said of one start, or of all starts."""
-    if invocation_id:
-        return [f"_SYSTEMD_INVOCATION_ID={invocation_id}", "+", f"INVOCATION_ID={invocation_id}"]
-    return ["--unit", unit]
+def split(message: str) -> list[str]:
+    """The lines in a message: a progress bar that is written over itself is several, of which the last is newest."""
+    return [piece for piece in re.split(r"[\r\n]+", _ANSI.sub("", message)) if piece.strip()]
 
 
 class Journal:
@@ -147,25 +168,33 @@ class Journal:
     MAX_BYTES = 4_000_000
     """What one call takes in at most; a flood is thinned out by dropping what came first."""
 
-    def __init__(self, environment: Mapping[str, str]) -> None:
+    def __init__(self, run: Runner, environment: Mapping[str, str]) -> None:
+        self._run = run
         self._environment = dict(environment)
         self._process: subprocess.Popen[bytes] | None = None
         self._rest = b""
 
-    def last(self, unit: str, invocation_id: str, lines: int = 400) -> list[Entry]:
-        """The newest entries, oldest first, written to disk before they are read."""
+    def last(self, unit: str, invocation_id: str, lines: int = 2000) -> list[Entry]:
+        """The newest entries of one start, or of all where none is named; oldest first. They are synced before."""
         self._run(["journalctl", "--sync"])
-        output = self._run([*self._command(), f"--lines={lines}", *matches(unit, invocation_id)])
+        return self._entries([f"--lines={lines}", *(_of_start(invocation_id) if invocation_id else ["--unit", unit])])
+
+    def kernel(self, since: float, lines: int = 400) -> list[Entry]:
+        """The newest entries of the kernel since a moment, in seconds since the epoch."""
+        return self._entries(["--dmesg", f"--lines={lines}", f"--since=@{since:.0f}"])
+
+    def _entries(self, words: list[str]) -> list[Entry]:
+        _status, output, _error = self._run([*_JOURNALCTL, *words])
         return [entry for line in output.splitlines() for entry in parse_json(line)]
 
-    def follow(self, unit: str, invocation_id: str, cursor: str) -> None:
+    def follow(self, invocation_id: str, cursor: str) -> None:
         """Begin to follow one start, behind ``cursor`` or from its beginning."""
         self.close()
         start = [f"--after-cursor={cursor}"] if cursor else ["--lines=2000"]
-        command = [*self._command(), "--follow", *start, *matches(unit, invocation_id)]
         try:
-            self._process = subprocess.Popen(
-                command,
+            # run_command is for commands that end; this one goes on until it is told to stop.
+            self._process = subprocess.Popen(  # pylint: disable=ansible-bad-function
+                [*_JOURNALCTL, "--follow", *start, *_of_start(invocation_id)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
@@ -190,33 +219,23 @@ class Journal:
                 break
             chunks.append(chunk)
             size += len(chunk)
-        *lines, self._rest = b"".join(chunks).split(b"\n")
+        *lines, rest = b"".join(chunks).split(b"\n")
+        self._rest = rest if len(rest) < self.MAX_BYTES else b""
         return [entry for line in lines for entry in parse_json(line)]
 
     def close(self) -> None:
         """Stop following."""
         process, self._process, self._rest = self._process, None, b""
         if process is not None:
-            process.send_signal(signal.SIGTERM)
+            process.terminate()
             process.wait()
             if process.stdout is not None:
                 process.stdout.close()
 
-    @staticmethod
-    def _command() -> list[str]:
-        return ["journalctl", "--no-pager", "--all", "--output=json", "--output-fields=MESSAGE"]
 
-    def _run(self, command: list[str]) -> bytes:
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                env=self._environment,
-                timeout=10,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return b""
-        return done.stdout
+_JOURNALCTL = ("journalctl", "--no-pager", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE")
+
+
+def _of_start(invocation_id: str) -> list[str]:
+    """Words for journalctl: what the unit's processes, and systemd of them, said in one start."""
+    return [f"_SYSTEMD_INVOCATION_ID={invocation_id}", "+", f"INVOCATION_ID={invocation_id}"]

@@ -281,7 +281,7 @@ def lightest_split(costs: Sequence[int], extras: Sequence[int]) -> tuple[int, ..
         return _even_split(costs, [-level - extra for extra in extras])
 
     start = _front_heavy(len(costs) - 1, len(extras))
-    ceiling = -max(max(extras), -(-(costs[-1] + sum(extras)) // len(extras)))
+    ceiling = -max(*extras, -(-(costs[-1] + sum(extras)) // len(extras)))
     return _best_split(start, lightness, within, lightness(start), ceiling) or start
 
 

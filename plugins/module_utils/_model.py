@@ -489,6 +489,10 @@ def _moe_layers(text: _Config, layers: int) -> list[bool]:
     return [index >= dense and (index + offset) % every == 0 and index not in only_dense for index in range(layers)]
 
 
+# Activations of a plain MLP, one matrix up and one down; all others have a third one as a gate.
+_UNGATED = ("relu", "relu2", "gelu", "gelu_new", "gelu_fast")
+
+
 def _layer(text: _Config, hidden: int, scheme: _Scheme, index: int, moe: bool, cached: bool) -> _Layer:
     prefix = f"model.layers.{index}"
     attention, replicated = (
@@ -496,17 +500,27 @@ def _layer(text: _Config, hidden: int, scheme: _Scheme, index: int, moe: bool, c
     )
     norms = math.ceil(2 * hidden * scheme.plain)
     replicated += norms
+    if text.has("intermediate_size_mlp"):
+        raise ModelError(
+            f"config.json: {text.where}intermediate_size_mlp: this planner does not know which layers have that size; "
+            "give model_path, so that the sizes are read from the files"
+        )
     inner = text.positive("intermediate_size", "ffn_dim", "n_inner")
+    activation = text.text("hidden_act") or text.text("activation_function")
+    matrices = 2 if activation in _UNGATED else 3
     if not moe:
-        return _Layer(attention + norms + scheme.bytes(3 * hidden * inner, f"{prefix}.mlp.up_proj"), 0, replicated)
+        mlp = scheme.bytes(matrices * hidden * inner, f"{prefix}.mlp.up_proj")
+        return _Layer(attention + norms + mlp, 0, replicated)
     experts = text.positive("n_routed_experts", "num_local_experts", "num_experts", "moe_num_experts")
     expert_inner = text.positive("moe_intermediate_size", "expert_intermediate_size", default=inner)
     router = math.ceil(hidden * experts * scheme.plain)
     shared = text.number("shared_expert_intermediate_size", default=0) or (
         text.number("n_shared_experts", "num_shared_experts", default=0) * expert_inner
     )
-    routed = scheme.bytes(3 * hidden * expert_inner, f"{prefix}.mlp.experts.0.up_proj") * experts
-    dense = attention + norms + router + scheme.bytes(3 * hidden * shared, f"{prefix}.mlp.shared_experts.up_proj")
+    routed = scheme.bytes(matrices * hidden * expert_inner, f"{prefix}.mlp.experts.0.up_proj") * experts
+    dense = (
+        attention + norms + router + scheme.bytes(matrices * hidden * shared, f"{prefix}.mlp.shared_experts.up_proj")
+    )
     return _Layer(dense, routed, replicated + router)
 
 

@@ -86,14 +86,14 @@ def _memory(plan: Mapping[str, Any]) -> Iterator[str]:
         tightest = rank["rank"] == room["limiting_rank"]
         weights = rank["weight_bytes"] + rank["state_bytes"]
         if total is None:
-            bar = "█" * round(columns * weights / max(heaviest, 1))
+            drawn = "█" * round(columns * weights / max(heaviest, 1))
             cache = "heaviest" if tightest else ""
         else:
             used = (room["kv_tokens"] or 0) * rank["kv_bytes_per_token"]
-            bar = _stacked(columns, total, (("█", weights), ("▓", used), ("░", max(static - weights - used, 0))))
+            drawn = _stacked(columns, total, (("█", weights), ("▓", used), ("░", max(static - weights - used, 0))))
             cache = "too big" if weights > static else _tokens(rank["kv_tokens"])
         mark = "◄" if tightest else " "
-        yield f"{rank['rank']:>3} {rank['layers']:>3} layers {bar:<{columns}} {_gib(weights, 5)} {cache:>7}{mark}"
+        yield f"{rank['rank']:>3} {rank['layers']:>3} layers {drawn:<{columns}} {_gib(weights, 5)} {cache:>7}{mark}"
     if total is not None:
         yield _fit("    █ weights  ▓ KV cache in use  ░ more room than the tightest rank  · outside")
         yield _fit(f"    KV cache: {room['kv_tokens']:,} tokens, limited by rank {room['limiting_rank']}")
@@ -107,11 +107,11 @@ def _memory(plan: Mapping[str, Any]) -> Iterator[str]:
 
 def _stacked(columns: int, total: int, parts: Sequence[tuple[str, int]]) -> str:
     """Draw *parts* of *total* behind each other; what is left is dotted."""
-    bar, end = "", 0
+    drawn, end = "", 0
     for sign, size in parts:
         end += size
-        bar += sign * (min(round(columns * end / total), columns) - len(bar))
-    return bar + "·" * (columns - len(bar))
+        drawn += sign * (min(round(columns * end / total), columns) - len(drawn))
+    return drawn + "·" * (columns - len(drawn))
 
 
 # --- slots ------------------------------------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def _alternatives(plan: Mapping[str, Any]) -> Iterator[str]:
         if predicted:
             figure = _count(row["output_tokens_per_second"]) if calibrated else f"{row['relative_throughput']:.0%}"
             speed = f"{figure:>6} {_bar(row['relative_throughput'], 7)}"
-        drawn = _drawn_slots(row["occupancy"])
+        drawn = _fit(_drawn_slots(row["occupancy"]), 32)
         cap, waiting = _count(row["pp_max_micro_batch_size"]), _count(row["queued"]) if row["queued"] else ""
         yield f"{mark} {_fit(names, 18):<18}{cap:>5}  {drawn:<32}{waiting:>5} {speed}"
     if predicted:
@@ -172,7 +172,7 @@ def _drawn_slots(occupancy: Sequence[int]) -> str:
     if len(occupancy) <= _MOST_BOXES and max(occupancy) < 100:
         return "".join(f"[{held or '':>2}]" for held in occupancy)
     if len(occupancy) <= _MOST_BLOCKS:
-        most = max(max(occupancy), 1)
+        most = max(*occupancy, 1)
         return "".join(_BLOCKS[-(-8 * held // most)] if held else "·" for held in occupancy)
     filled = sum(1 for held in occupancy if held)
     return f"{filled} of {len(occupancy)} filled, up to {max(occupancy)} in one"

@@ -4,7 +4,7 @@
 
 # This file is private to the collection: it may change without notice.
 
-"""Who listens on a port, as the kernel's socket tables tell it, and what processes a unit has. Readers only."""
+"""The processes of a unit: which of them listens on a port, and whether they do anything. Readers of /proc only."""
 
 from __future__ import annotations
 
@@ -13,29 +13,51 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+_CGROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/unified", "/sys/fs/cgroup/systemd")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
 
 @dataclass(frozen=True)
 class Listener:
-    """Who listens on a port. ``owner`` is ``unit``, ``foreign`` or, where the kernel does not tell, ``unknown``."""
+    """Who listens on a port.
+
+    ``owner`` is ``unit``; ``stale`` for a process of the unit that is older than its main process; ``foreign``; or,
+    where the kernel does not tell, ``unknown``.
+    """
 
     owner: str
     pid: int = 0
     command: str = ""
 
 
-def find_listener(host: str, port: int, control_group: str, proc: str = "/proc") -> Listener | None:
+@dataclass(frozen=True)
+class Pulse:
+    """What the processes of a unit have done so far: seconds of CPU time, and bytes read from files."""
+
+    processes: int = 0
+    cpu_seconds: float = 0.0
+    read_bytes: int = 0
+
+
+def find_listener(host: str, port: int, control_group: str, main_pid: int = 0, proc: str = "/proc") -> Listener | None:
     """The process that listens where a client of ``host``:``port`` gets to; None while nobody does."""
     inodes = frozenset(_listening_inodes(host, port, proc))
     if not inodes:
         return None
-    for pid in _pids_of_cgroup(control_group, proc):
+    for pid in (*_members(control_group, proc), *_pids(proc)):
         if _holds(pid, inodes, proc):
-            return Listener("unit", pid, _command(pid, proc))
-    for pid in _pids(proc):
-        if _holds(pid, inodes, proc):
-            owner = "unit" if in_cgroup(pid, control_group, proc) else "foreign"
-            return Listener(owner, pid, _command(pid, proc))
+            return Listener(_owner(pid, control_group, main_pid, proc), pid, _command(pid, proc))
     return Listener("unknown")
+
+
+def pulse(control_group: str, proc: str = "/proc") -> Pulse:
+    """What the processes of a unit have done so far; what the kernel does not tell counts as nothing."""
+    pids = list(_members(control_group, proc))
+    return Pulse(
+        len(pids),
+        sum(sum(_numbers(_statistics(pid, proc)[11:13])) for pid in pids) / _TICKS_PER_SECOND,
+        sum(_read_bytes(pid, proc) for pid in pids),
+    )
 
 
 def in_cgroup(pid: int, control_group: str, proc: str = "/proc") -> bool:
@@ -49,10 +71,21 @@ def in_cgroup(pid: int, control_group: str, proc: str = "/proc") -> bool:
     return False
 
 
-def _pids_of_cgroup(control_group: str, proc: str) -> Iterable[int]:
-    # Only a shortcut past the other processes of the host: where the file is elsewhere, all of them are looked at.
-    text = _read(f"/sys/fs/cgroup{control_group}/cgroup.procs") if control_group and proc == "/proc" else ""
-    return (int(word) for word in text.split() if word.isdigit())
+def _owner(pid: int, control_group: str, main_pid: int, proc: str) -> str:
+    if not in_cgroup(pid, control_group, proc):
+        return "foreign"
+    # Left over by an earlier start, which systemd allows with KillMode=process and KillMode=none.
+    return "stale" if main_pid and _started(pid, proc) < _started(main_pid, proc) else "unit"
+
+
+def _members(control_group: str, proc: str) -> Iterable[int]:
+    if not control_group:
+        return ()
+    for root in _CGROUPS if proc == "/proc" else ():
+        words = _read(f"{root}{control_group}/cgroup.procs").split()
+        if words:
+            return _numbers(words)
+    return [pid for pid in _pids(proc) if in_cgroup(pid, control_group, proc)]
 
 
 def _listening_inodes(host: str, port: int, proc: str) -> Iterable[str]:
@@ -63,8 +96,11 @@ def _listening_inodes(host: str, port: int, proc: str) -> Iterable[str]:
             if len(fields) < 10 or fields[3] != "0A":  # TCP_LISTEN
                 continue
             address, _colon, hex_port = fields[1].rpartition(":")
-            if int(hex_port, 16) == port and (wanted is None or _decode(address) in wanted):
-                yield fields[9]
+            try:
+                if int(hex_port, 16) == port and (wanted is None or _decode(address) in wanted):
+                    yield fields[9]
+            except ValueError:
+                continue
 
 
 def _addresses(host: str) -> frozenset[str] | None:
@@ -88,7 +124,27 @@ def _decode(hexadecimal: str) -> str:
 
 
 def _pids(proc: str) -> Iterable[int]:
-    return (int(name) for name in os.listdir(proc) if name.isdigit())
+    return _numbers(os.listdir(proc))
+
+
+def _numbers(words: Iterable[str]) -> list[int]:
+    return [int(word) for word in words if word.isascii() and word.isdigit()]
+
+
+def _statistics(pid: int, proc: str) -> list[str]:
+    """The fields of /proc/PID/stat behind the name of the command, which may hold anything."""
+    return _read(f"{proc}/{pid}/stat").rpartition(")")[2].split()
+
+
+def _started(pid: int, proc: str) -> int:
+    """When a process began, in ticks since the machine was booted; 0 where it is gone."""
+    return sum(_numbers(_statistics(pid, proc)[19:20]))
+
+
+def _read_bytes(pid: int, proc: str) -> int:
+    # rchar counts read(2), from the page cache as well; read_bytes what was fetched for mmap(2), too.
+    values = dict(line.split(": ", 1) for line in _read(f"{proc}/{pid}/io").splitlines() if ": " in line)
+    return max([0, *_numbers(values.get(key, "") for key in ("rchar", "read_bytes"))])
 
 
 def _holds(pid: int, inodes: frozenset[str], proc: str) -> bool:

@@ -18,13 +18,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Callable, Protocol
 
-from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import Failure, explain_exit, failure
+from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import (
+    Failure,
+    explain_exit,
+    explain_wait,
+    failure,
+)
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Signs
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Listener, Unit
+from ansible_collections.gpufleet.sglang.plugins.module_utils._life import Life
+from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Unit
 
-HEALTH_INTERVAL = 5.0
-"""Seconds between two calls of /health, each of which makes SGLang generate."""
 GENERATION_TIMEOUT = 30.0
 """Seconds for /health, which SGLang itself gives up after 20, and for the completion."""
 TRIES_OF_COMPLETION = 3
@@ -37,8 +42,14 @@ class Probes(Protocol):
     def unit(self) -> Unit:
         """The unit as systemd tells it."""
 
-    def listener(self, control_group: str) -> Listener | None:
+    def listener(self, unit: Unit) -> Listener | None:
         """Who listens on the server's port."""
+
+    def pulse(self, unit: Unit) -> Pulse:
+        """What the unit's processes have done so far."""
+
+    def gpu_memory(self) -> list[int]:
+        """MiB in use of each GPU of the host; empty where that is not known."""
 
     def models(self) -> Answer:
         """GET /v1/models."""
@@ -61,6 +72,8 @@ class Wanted:
     """What is waited for. ``models`` are ids that must be served; ``probe`` is the fact to stop behind.
 
     A completion is of ``prompt``, has 1 to ``max_tokens`` tokens, and matches the pattern ``expect`` if there is one.
+    ``stall_timeout`` is seconds without a sign of life, 0 for any number of them; ``health_interval`` is seconds
+    between two requests that make SGLang generate.
     """
 
     models: tuple[str, ...] = ()
@@ -69,6 +82,8 @@ class Wanted:
     max_tokens: int = 1
     expect: str = ""
     secrets: tuple[str, ...] = ()
+    stall_timeout: float = 600.0
+    health_interval: float = 5.0
 
 
 @dataclass
@@ -81,13 +96,20 @@ class Wait:
     invocation_id: str = ""
     restarts: int = 0
     attempts: int = 0
-    completions: int = 0
+    tolerated: int = 0
     has_ready_endpoint: bool = True
-    health_at: float = -HEALTH_INTERVAL
+    health_at: float | None = None
+    rang: bool = False
+    completions: int = 0
+    empty_completions: int = 0
+    completion_at: float | None = None
+    bad_answer: str = ""
     models: list[str] = field(default_factory=list)
     detail: str = ""
     cursor: str = ""
     signs: Signs = field(default_factory=Signs)
+    life: Life = field(default_factory=Life)
+    read_before: int = 0
 
     def enter(self, phase: str, now: float) -> None:
         """Note the phase that was seen at ``now``; the time since the last look goes to the phase that was left."""
@@ -95,22 +117,24 @@ class Wait:
             return
         if self.phase:
             self.timeline[self.phase] = round(self.timeline.get(self.phase, 0.0) + now - self.phase_since, 3)
-        self.phase, self.phase_since = phase, now
+        self.phase, self.phase_since, self.read_before = phase, now, self.life.read_bytes
 
-    def begin(self, unit: Unit) -> None:
+    def begin(self, unit: Unit, now: float) -> None:
         """A start that was not known before: its journal is read from its beginning."""
         self.invocation_id, self.restarts = unit.invocation_id, unit.restarts
-        self.cursor, self.signs = "", Signs()
+        self.cursor, self.signs, self.life = "", Signs(), Life(at=now)
+        self.health_at, self.rang, self.completions, self.completion_at = None, False, 0, None
 
     def to_dict(self) -> dict[str, Any]:
         """A form that passes through JSON, for `from_dict`."""
-        return {**vars(self), "signs": self.signs.to_dict()}
+        return {**vars(self), "signs": self.signs.to_dict(), "life": dict(vars(self.life))}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Wait:
         """The Wait that `to_dict` described; keys that are not known are left out."""
         known = {key: value for key, value in content.items() if key in cls.__dataclass_fields__}
         known["signs"] = Signs.from_dict(content.get("signs") or {})
+        known["life"] = Life.from_dict(content.get("life") or {})
         return cls(**known)
 
 
@@ -152,16 +176,18 @@ def look(wait: Wait, wanted: Wanted, probes: Probes, now: float) -> Verdict:
         if held_up is not None:
             verdict = held_up
             break
+    if this.unit is not None and not verdict.ready and verdict.failure is None:
+        verdict = _lives(this, this.unit, verdict)
     wait.enter(verdict.phase, now)
     wait.detail = verdict.detail
     return verdict
 
 
-def out_of_time(wait: Wait, timeout: float) -> Failure:
-    """The failure of a wait whose time is over, told by how far it came."""
-    code = "generation_failed" if wait.completions else "timeout"
-    where = f"still {wait.phase.replace('_', ' ')} after {timeout:g} s"
-    return failure(code, where + (f" ({wait.detail})" if wait.detail else ""))
+def out_of_time(wait: Wait, wanted: Wanted, probes: Probes, timeout: float) -> Failure:
+    """The failure of a wait whose time is over: what the journal gives as a reason, or how far it came."""
+    code = "generation_failed" if wait.completions else wait.bad_answer or "timeout"
+    seen = f"still {wait.phase.replace('_', ' ')} after {timeout:g} s" + (f" ({wait.detail})" if wait.detail else "")
+    return explain_wait(code, seen, probes.last_entries(wait.invocation_id), wanted.secrets)
 
 
 def _unit_runs(this: Look) -> Verdict | None:
@@ -173,35 +199,67 @@ def _unit_runs(this: Look) -> Verdict | None:
         return Verdict(phase, failure=failure(absent, unit.name))
     seen_before = bool(wait.invocation_id)
     if not seen_before:
-        wait.begin(unit)
-    if unit.active_state == "failed" or unit.sub_state == "auto-restart" or unit.restarts > wait.restarts:
+        wait.begin(unit, this.now)
+    if unit.is_failing or unit.restarts > wait.restarts:
         entries = this.probes.last_entries(wait.invocation_id)
         return Verdict(phase, failure=explain_exit(unit, entries, this.wanted.secrets))
-    if unit.active_state == "inactive":
+    if unit.active_state == "inactive" and not unit.job:
         return Verdict(phase, failure=failure("stopped_by_someone" if seen_before else "unit_inactive", unit.name))
-    if unit.invocation_id != wait.invocation_id:
+    if unit.invocation_id and unit.invocation_id != wait.invocation_id:
         # Started anew by a person or by a reboot: that is no failure, but what the old start said is void.
-        wait.begin(unit)
+        wait.begin(unit, this.now)
     return None if unit.active_state == "active" else Verdict("starting", unit.sub_state)
 
 
 def _port_belongs_to_unit(this: Look) -> Verdict | None:
     signs = this.wait.signs
-    listener = this.probes.listener(this.unit.control_group if this.unit else "")
+    listener = this.probes.listener(this.unit) if this.unit else None
     if listener is None:
-        return Verdict(min(signs.phase, "capturing", key=PHASES.index), signs.detail)
+        return Verdict(min(signs.phase, "capturing", key=PHASES.index), _progress(this))
+    stranger = f"process {listener.pid} ({listener.command})"
     if listener.owner == "foreign":
-        return Verdict(signs.phase, failure=failure("foreign_listener", f"process {listener.pid} ({listener.command})"))
+        return Verdict(signs.phase, failure=failure("foreign_listener", stranger))
+    if listener.owner == "stale":
+        return Verdict(signs.phase, failure=failure("foreign_listener", f"{stranger}, left over by an earlier start"))
     return None
+
+
+def _progress(this: Look) -> str:
+    """What is known of a load: what the ranks say, and what their processes have read since it began."""
+    wait = this.wait
+    words = [wait.signs.detail] if wait.signs.detail else []
+    read, seconds = wait.life.read_bytes - wait.read_before, this.now - wait.phase_since
+    if wait.phase == "loading" and read > 0 and seconds > 0:
+        words.append(f"{read / 1e9:.1f} GB read, {read / 1e6 / seconds:.0f} MB/s")
+    return ", ".join(words)
+
+
+def _lives(this: Look, unit: Unit, verdict: Verdict) -> Verdict:
+    """Call a server that has given no sign of life for too long a hang."""
+    wait, limit = this.wait, this.wanted.stall_timeout
+    life = wait.life
+    life.feel(this.probes.pulse(unit), wait.signs.lines, this.now)
+    if limit and life.wants_gpu(this.now):
+        life.feel_gpu(this.probes.gpu_memory(), this.now)
+    silent = this.now - life.at
+    if not limit or silent < limit:
+        return verdict
+    seen = f"{verdict.phase.replace('_', ' ')}, and no sign of life for {silent:.0f} s"
+    seen += f" ({verdict.detail})" if verdict.detail else ""
+    entries = this.probes.last_entries(wait.invocation_id)
+    return Verdict(verdict.phase, verdict.detail, explain_wait("stalled", seen, entries, this.wanted.secrets))
 
 
 def _model_is_served(this: Look) -> Verdict | None:
     answer = this.probes.models()
     if answer.status in (401, 403):
         return Verdict("listening", failure=failure("unauthorized", f"/v1/models answered {answer.text}"))
+    if answer.untrusted:
+        return Verdict("listening", failure=failure("certificate_refused", answer.text))
     served = served_models(answer)
+    this.wait.bad_answer = "" if served or answer.status >= 500 else "bad_answer"
     if served is None:
-        return Verdict("listening", f"/v1/models: {answer.text}")
+        return _tolerated(this, "listening", f"/v1/models: {answer.text}")
     this.wait.models = served
     missing = [model for model in this.wanted.models if model not in served]
     if missing:
@@ -215,29 +273,45 @@ def _is_warm(this: Look) -> Verdict | None:
     if wait.has_ready_endpoint:
         answer = this.probes.ready()
         if answer.status not in (404, 405):
-            return None if answer.status == 200 else Verdict("warming_up", f"/ready: {answer.text}")
+            return None if answer.status == 200 else _tolerated(this, "warming_up", f"/ready: {answer.text}")
         wait.has_ready_endpoint = False
-    if this.now - wait.health_at < HEALTH_INTERVAL and wait.signs.fired_up is None:
+    news = wait.signs.fired_up is not None and not wait.rang
+    if not news and _too_early(wait.health_at, this):
         return Verdict("warming_up", wait.detail)
-    wait.health_at = this.now
+    wait.health_at, wait.rang = this.now, wait.rang or news
     answer = this.probes.health()
-    return None if answer.status == 200 else Verdict("warming_up", f"/health: {answer.text}")
+    return None if answer.status == 200 else _tolerated(this, "warming_up", f"/health: {answer.text}")
 
 
 def _generates(this: Look) -> Verdict | None:
     wait, wanted = this.wait, this.wanted
+    if _too_early(wait.completion_at, this):
+        return Verdict("warming_up", wait.detail)
     wait.completions += 1
     model = wanted.models[0] if wanted.models else wait.models[0]
     answer = this.probes.completion(model, wanted.prompt, wanted.max_tokens)
     if answer.status != 200:
-        return Verdict("warming_up", f"completion: {answer.text}")
+        wait.completion_at = this.now
+        return _tolerated(this, "warming_up", f"completion: {answer.text}")
     problem = completion_problem(answer.json(), wanted.max_tokens, wanted.expect)
     if not problem:
         return None
     seen = f"{problem}; the answer was {answer.text}"
-    if wait.completions < TRIES_OF_COMPLETION:
-        return Verdict("warming_up", seen)
+    wait.empty_completions += 1
+    if wait.empty_completions < TRIES_OF_COMPLETION:
+        return _tolerated(this, "warming_up", seen)
     return Verdict("warming_up", failure=failure("generation_failed", seen))
+
+
+def _too_early(at: float | None, this: Look) -> bool:
+    """Whether a request that makes SGLang generate, last sent at ``at``, has to wait."""
+    return at is not None and this.now - at < this.wanted.health_interval
+
+
+def _tolerated(this: Look, phase: str, seen: str) -> Verdict:
+    """An answer that may be of the moment: it is waited for a better one."""
+    this.wait.tolerated += 1
+    return Verdict(phase, seen)
 
 
 _TO_MODELS: tuple[Judge, ...] = (_unit_runs, _port_belongs_to_unit, _model_is_served)
@@ -273,6 +347,8 @@ def completion_problem(content: Any, max_tokens: int = 1, expect: str = "") -> s
         return f"expected 1 to {max_tokens} tokens, got {tokens!r}"
     if not isinstance(text, str) or not text:
         return f"expected text, got {text!r}"
+    if len(text) >= 4 and set(text) == {"!"}:
+        return f"expected text, got {text[:20]!r}, which is what SGLang makes of numbers that are none (NaN)"
     if expect and not re.search(expect, text):
         return f"expected text that matches {expect!r}, got {text[:100]!r}"
     return ""

@@ -18,10 +18,10 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._config import HID
 
 # The last word counts, or the last but a letter: api_key, watermark_key_b, but not tokenizer_path or token_capacity.
 _SECRET_NAME = re.compile(
-    r"(?:\A|_)(?:keys?|tokens?|secrets?|password|passwd|passphrase|credentials?|authorization)(?:_[a-z0-9])?\Z"
+    r"(?:\A|_)(?:keys?|token|secrets?|password|passwd|passphrase|credentials?|authorization)(?:_[a-z0-9])?\Z"
 )
-# What counts tokens, or waits for one: max_total_tokens, time_to_first_token.
-_COUNT = re.compile(r"(?:\A|_)(?:first|max|num|per|total)_(?:[a-z]+_)*tokens?\Z")
+# Counted or waited for, not hidden: time_to_first_token.
+_COUNT = re.compile(r"(?:first|per)_token\Z")
 _IN_URL = re.compile(r"(?<=://)[^\s/@]*:[^\s/@]*(?=@)")
 _IN_HEADER = re.compile(r"(?i)\b(bearer|basic)\s+[^\s'\"]+")
 

@@ -8,15 +8,14 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Callable
+from typing import Any, Callable
 
 Runner = Callable[[list[str]], "tuple[int, str, str]"]
-"""Runs a command, returns its exit status, output and error output."""
+"""Runs a command that answers soon, returns its exit status, output and error output. Raises nothing: see `runner`."""
 
 EXIT_NAMES = {  # systemd.exec(5), "Process exit codes": what failed before the program began
     200: "CHDIR", 202: "FDS", 203: "EXEC", 204: "MEMORY", 205: "LIMITS", 206: "OOM_ADJUST", 207: "SIGNAL_MASK",
@@ -48,6 +47,13 @@ class Unit:
     exec_code: str
     exec_status: int
     restarts: int
+    job: int = 0
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether this start has ended in a failure, also where what is left of it is still being killed."""
+        ended = self.active_state == "deactivating" and self.result not in ("success", "")
+        return ended or self.active_state == "failed" or self.sub_state.startswith("auto-restart")
 
     @property
     def exit_text(self) -> str:
@@ -62,9 +68,29 @@ class Unit:
 
 _PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "MainPID",
-    "ExecMainCode", "ExecMainStatus", "NRestarts",
+    "ExecMainCode", "ExecMainStatus", "NRestarts", "Job",
 )  # fmt: skip
 _CHILD_CODES = {"1": "exited", "2": "killed", "3": "dumped"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED of waitid(2)
+
+
+def environment_for_parsing(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment in which systemd's commands print what parsers expect: English, no pager, no colours."""
+    return {**environment, "LC_ALL": "C.UTF-8", "SYSTEMD_COLORS": "0", "SYSTEMD_PAGER": "", "SYSTEMD_LESS": ""}
+
+
+def runner(module: Any) -> Runner:
+    """Run commands by an AnsibleModule. One that is missing or hangs gives status 127 or 124."""
+    environment = environment_for_parsing(os.environ)
+
+    def run(command: list[str]) -> tuple[int, str, str]:
+        try:
+            return module.run_command(  # type: ignore[no-any-return]
+                ["timeout", "10", *command], environ_update=environment, errors="replace", handle_exceptions=False
+            )
+        except OSError as problem:
+            return 127, "", str(problem)
+
+    return run
 
 
 def unit_name(name: str) -> str:
@@ -106,4 +132,5 @@ def parse_show(name: str, output: str) -> Unit:
         exec_code=_CHILD_CODES.get(values.get("ExecMainCode", ""), ""),
         exec_status=number("ExecMainStatus"),
         restarts=number("NRestarts"),
+        job=number("Job"),
     )

@@ -8,14 +8,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 from dataclasses import dataclass
 from typing import Callable, Protocol
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer, Client
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Journal
+from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import (
+    Listener,
+    Pulse,
+    find_listener,
+    pulse,
+)
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import (
     GENERATION_TIMEOUT,
     Probes,
@@ -25,13 +29,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import 
     look,
     out_of_time,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
-    Listener,
-    Unit,
-    environment_for_parsing,
-    find_listener,
-    show,
-)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Runner, Unit, show
 
 # The phases behind this one are short: a round trip to the controller would make them longer.
 _OPEN = PHASES.index("listening")
@@ -42,7 +40,7 @@ _ENDED = re.compile(r"Main process exited|Failed with result|Control process exi
 class Follower(Protocol):
     """What a slice needs of a `Journal`: its new entries are also the clock by which it sleeps."""
 
-    def follow(self, unit: str, invocation_id: str, cursor: str) -> None:
+    def follow(self, invocation_id: str, cursor: str) -> None:
         """Begin to follow one start."""
 
     def wait(self, seconds: float) -> list[Entry]:
@@ -62,7 +60,7 @@ class Pace:
 
 
 def run_slice(
-    wait: Wait, wanted: Wanted, probes: Probes, follower: Follower, unit: str, pace: Pace, clock: Callable[[], float]
+    wait: Wait, wanted: Wanted, probes: Probes, follower: Follower, pace: Pace, clock: Callable[[], float]
 ) -> Verdict:
     """Look until the server is ready or failed, its loading enters a new phase, or the slice or the timeout is over.
 
@@ -76,13 +74,13 @@ def run_slice(
             if verdict.ready or verdict.failure is not None:
                 return verdict
             if clock() >= pace.timeout:
-                return Verdict(verdict.phase, verdict.detail, out_of_time(wait, pace.timeout))
+                return Verdict(verdict.phase, verdict.detail, out_of_time(wait, wanted, probes, pace.timeout))
             if pace.slice is not None and (clock() >= end or (wait.phase != phase and wait.phase in PHASES[:_OPEN])):
                 return verdict
             phase = wait.phase
-            if following != wait.invocation_id:
+            if wait.invocation_id != following:
                 following = wait.invocation_id
-                follower.follow(unit, following, wait.cursor)
+                follower.follow(following, wait.cursor)
             _sleep(wait, follower, min(pace.poll_interval, max(end - clock(), 0.05)), clock)
     finally:
         follower.close()
@@ -110,15 +108,25 @@ class HostProbes:
     port: int
     client: Client
     journal: Journal
+    run: Runner
     request_timeout: float
 
     def unit(self) -> Unit:
         """See `Probes`."""
-        return show(self.unit_name, run_command)
+        return show(self.unit_name, self.run)
 
-    def listener(self, control_group: str) -> Listener | None:
+    def listener(self, unit: Unit) -> Listener | None:
         """See `Probes`."""
-        return find_listener(self.host, self.port, control_group)
+        return find_listener(self.host, self.port, unit.control_group, unit.main_pid)
+
+    def pulse(self, unit: Unit) -> Pulse:
+        """See `Probes`."""
+        return pulse(unit.control_group)
+
+    def gpu_memory(self) -> list[int]:
+        """See `Probes`."""
+        _status, output, _error = self.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"])
+        return [int(line) for line in output.split() if line.isdigit()]
 
     def models(self) -> Answer:
         """See `Probes`."""
@@ -138,23 +146,7 @@ class HostProbes:
         return self.client.post("/v1/completions", content, GENERATION_TIMEOUT)
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
-        """See `Probes`."""
-        return self.journal.last(self.unit_name, invocation_id)
-
-
-def run_command(command: list[str]) -> tuple[int, str, str]:
-    """Run a command that answers at once; one that is missing or hangs gives status 127 or 124."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env=environment_for_parsing(os.environ),
-            timeout=10,
-            check=False,
-        )
-    except FileNotFoundError:
-        return 127, "", f"{command[0]} is not there"
-    except subprocess.TimeoutExpired:
-        return 124, "", f"{command[0]} gave no answer within 10 s"
-    return done.returncode, done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+        """See `Probes`; the kernel's lines of the same time are among them."""
+        entries = self.journal.last(self.unit_name, invocation_id)
+        kernel = self.journal.kernel(entries[0].time) if entries else []
+        return sorted([*entries, *kernel], key=lambda entry: entry.time)

@@ -410,13 +410,12 @@ memory:
       type: int
       sample: 595135678464
     weights_from:
-      description: Where the sizes come from.
+      description:
+        - Where the sizes come from. V(files) are the headers of the safetensors files, V(config) is worked out from the
+          shape of the model, V(weight_bytes) is worked out and scaled to O(weight_bytes).
       returned: always
       type: str
-      choices:
-        files: The headers of the safetensors files.
-        config: Worked out from the shape of the model.
-        weight_bytes: Worked out, and scaled to O(weight_bytes).
+      choices: [files, config, weight_bytes]
       sample: files
     mem_fraction_static:
       description: The part of the memory for weights and KV cache.
@@ -490,13 +489,12 @@ throughput:
   type: dict
   contains:
     basis:
-      description: What the prediction rests on.
+      description:
+        - What the prediction rests on. V(calibrated) is O(measured), V(model) is what the model makes a stage read for
+          each step, which tells proportions only; with V(none) there is no prediction.
       returned: always
       type: str
-      choices:
-        calibrated: O(measured).
-        model: What the model makes a stage read for each step. This tells proportions only.
-        none: Nothing, and so there is none.
+      choices: [calibrated, model, none]
       sample: calibrated
     output_tokens_per_second:
       description: Output tokens per second of all requests together; V(null) unless calibrated.
@@ -728,8 +726,9 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "tp_size": {"type": "int", "default": 1},
     "dp_size": {"type": "int", "default": 1},
     "target_concurrency": {"type": "int"},
-    "input_tokens": {"type": "int", "default": 1024},
-    "output_tokens": {"type": "int", "default": 1024},
+    # Tokens of text are no secrets, though their names sound like it.
+    "input_tokens": {"type": "int", "default": 1024, "no_log": False},
+    "output_tokens": {"type": "int", "default": 1024, "no_log": False},
     "strategy": {"type": "str", "choices": list(STRATEGIES), "default": "balanced"},
     "layer_balance": {"type": "str", "choices": list(LAYER_BALANCES), "default": "memory"},
     "max_running_requests": {"type": "int"},
@@ -750,7 +749,7 @@ ARGUMENT_SPEC: dict[str, Any] = {
         "elements": "dict",
         "options": {
             "concurrency": {"type": "int", "required": True},
-            "output_tokens_per_second": {"type": "float", "required": True},
+            "output_tokens_per_second": {"type": "float", "required": True, "no_log": False},
             "pp_max_micro_batch_size": {"type": "int"},
         },
     },

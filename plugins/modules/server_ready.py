@@ -17,8 +17,10 @@ description:
     warm-up is over. A completion comes back with a token in it.
   - While it waits, one line for each phase and for each O(progress_interval) is shown on the controller.
   - A connection to the host that is lost in the meantime is taken up again until the O(timeout) is over.
+  - With C(async) all of the wait is one run of the module on the host, without lines of progress.
 extends_documentation_fragment:
   - gpufleet.sglang.attributes
+  - gpufleet.sglang.server
 attributes:
   check_mode:
     support: full
@@ -32,8 +34,6 @@ attributes:
     support: full
     details:
       - Changes nothing.
-requirements:
-  - requests (Python library, on the host of the server; the virtual environment of SGLang has it)
 options:
   name:
     description:
@@ -41,42 +41,12 @@ options:
         whose name ends in C(.service).
     type: str
     required: true
-  config:
-    description:
-      - The file that the server was started with. Host, port, model, API key and TLS are taken from it where the
-        options do not give them.
-      - The default is C(/etc/sglang/NAME/server.yaml) where that file is there.
-    type: path
-  host:
-    description:
-      - Where the server listens.
-      - The default is C(host) in O(config), else V(127.0.0.1).
-    type: str
-  port:
-    description:
-      - The port of the server.
-      - The default is C(port) in O(config), else V(30000).
-    type: int
   models:
     description:
       - The ids that C(/v1/models) must list. LoRA adapters do not count.
       - The default is C(served-model-name) in O(config), else C(model-path); without either any model is fine.
     type: list
     elements: str
-  api_key:
-    description:
-      - The key to ask with.
-      - The default is C(api-key) in O(config).
-    type: str
-  ca_path:
-    description:
-      - A file with the certificates that a server with TLS is trusted by. The default is the system's.
-    type: path
-  validate_certs:
-    description:
-      - Whether the certificate of a server with TLS has to be valid.
-    type: bool
-    default: true
   probe:
     description:
       - How far to go. V(models) stops when the model is listed, V(health) when the warm-up is over, V(completion) when
@@ -101,11 +71,23 @@ options:
       - Seconds for the whole wait. Loading hundreds of gigabytes from a network file system takes many minutes.
     type: float
     default: 3600
+  stall_timeout:
+    description:
+      - Seconds without any sign of life, after which the server is said to hang. Signs are a new line in the journal,
+        CPU time, bytes read, and a change of GPU memory. V(0) is for never.
+    type: float
+    default: 600
   poll_interval:
     description:
       - Seconds between two looks. News in the journal lead to a look at once.
     type: float
     default: 1
+  health_interval:
+    description:
+      - Seconds between two requests that make SGLang generate. Releases before 0.5.20 can be asked in no other way
+        whether they are warm.
+    type: float
+    default: 5
   request_timeout:
     description:
       - Seconds for an HTTP request, apart from the ones that generate, which have 30.
@@ -195,6 +177,11 @@ attempts:
   type: int
   returned: always
   sample: 122
+tolerated:
+  description: How many answers were waited out, since they may have been of the moment.
+  type: int
+  returned: always
+  sample: 4
 unit:
   description: The systemd unit.
   type: str
@@ -245,48 +232,69 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS, Client, url_host
-from ansible_collections.gpufleet.sglang.plugins.module_utils._config import ConfigError, load_server_yaml
+from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Journal
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import FACTS, Wait, Wanted
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import FACTS, Verdict, Wait, Wanted
+from ansible_collections.gpufleet.sglang.plugins.module_utils._server import (
+    SERVER_OPTIONS,
+    Server,
+    ServerError,
+    find_server,
+)
 from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
     SystemdError,
     environment_for_parsing,
+    runner,
     unit_name,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes, Pace, run_slice
 
 
-def server_config(params: dict[str, Any]) -> dict[str, Any]:
-    """What the server was started with, by SGLang's names; nothing where no file says it.
+def wanted_of(params: dict[str, Any], server: Server) -> Wanted:
+    """What is waited for, by the options and by what the server was started with."""
+    model = server.config.get("served-model-name") or server.config.get("model-path")
+    return Wanted(
+        models=tuple(params["models"] if params["models"] is not None else [model] if model else []),
+        probe=params["probe"],
+        prompt=params["prompt"],
+        max_tokens=64 if params["expect"] else 1,
+        expect=params["expect"] or "",
+        secrets=server.secrets,
+        stall_timeout=params["stall_timeout"],
+        health_interval=params["health_interval"],
+    )
 
-    Raises OSError and ConfigError for a file that is there or was named, and cannot be read.
-    """
-    path = params["config"]
-    if path is None:
-        path = f"/etc/sglang/{params['name']}/server.yaml"
-        if params["name"].endswith(".service") or not os.path.exists(path):
-            return {}
-    with open(path, encoding="utf-8") as stream:
-        return load_server_yaml(stream.read())
+
+def seen(wait: Wait, verdict: Verdict, unit: str, elapsed: float) -> dict[str, Any]:
+    """What the module returns, whatever the end."""
+    return {
+        "ready": verdict.ready,
+        "phase": verdict.phase,
+        "detail": verdict.detail,
+        "elapsed": elapsed,
+        "timeline": wait.timeline,
+        "models": wait.models,
+        "attempts": wait.attempts,
+        "tolerated": wait.tolerated,
+        "unit": unit,
+        "invocation_id": wait.invocation_id,
+        "resume": {**wait.to_dict(), "elapsed": elapsed},
+    }
 
 
 def main() -> None:
     module = AnsibleModule(
         argument_spec={
+            **SERVER_OPTIONS,
             "name": {"type": "str", "required": True},
-            "config": {"type": "path"},
-            "host": {"type": "str"},
-            "port": {"type": "int"},
             "models": {"type": "list", "elements": "str"},
-            "api_key": {"type": "str", "no_log": True},
-            "ca_path": {"type": "path"},
-            "validate_certs": {"type": "bool", "default": True},
             "probe": {"type": "str", "choices": list(FACTS), "default": "completion"},
             "prompt": {"type": "str", "default": "1 2 3 4"},
             "expect": {"type": "str"},
             "timeout": {"type": "float", "default": 3600},
+            "stall_timeout": {"type": "float", "default": 600},
             "poll_interval": {"type": "float", "default": 1},
+            "health_interval": {"type": "float", "default": 5},
             "request_timeout": {"type": "float", "default": 5},
             "progress": {"type": "bool", "default": True},
             "progress_interval": {"type": "float", "default": 15},
@@ -299,50 +307,25 @@ def main() -> None:
         module.fail_json(msg=missing_required_lib("requests"))
     params = module.params
     try:
-        config = server_config(params)
+        server = find_server(params)
         unit = unit_name(params["name"])
-    except (OSError, ConfigError, SystemdError) as error:
-        module.fail_json(msg=f"the server cannot be looked at: {error}")
+    except (ServerError, SystemdError) as error:
+        module.fail_json(msg=str(error))
 
-    host, port = params["host"] or config.get("host", "127.0.0.1"), params["port"] or int(config.get("port", 30000))
-    api_key = params["api_key"] or config.get("api-key", "")
-    model = config.get("served-model-name") or config.get("model-path")
-    scheme = "https" if config.get("ssl-certfile") else "http"
-    verify = (params["ca_path"] or True) if params["validate_certs"] else False
-    journal = Journal(environment_for_parsing(os.environ))
-    client = Client(f"{scheme}://{url_host(host)}:{port}", api_key, verify)
-    wanted = Wanted(
-        models=tuple(params["models"] if params["models"] is not None else [model] if model else []),
-        probe=params["probe"],
-        prompt=params["prompt"],
-        max_tokens=64 if params["expect"] else 1,
-        expect=params["expect"] or "",
-        secrets=tuple(str(secret) for secret in (api_key, config.get("admin-api-key")) if secret),
-    )
+    run = runner(module)
+    journal = Journal(run, environment_for_parsing(os.environ))
+    probes = HostProbes(unit, server.host, server.port, server.client(), journal, run, params["request_timeout"])
     pace = Pace(params["poll_interval"], params["timeout"], params["slice"] or None)
     if module.check_mode:
         pace = Pace(params["poll_interval"], float("inf"), 0)
     earlier = dict(params["resume"])
     offset = float(earlier.pop("elapsed", 0)) - time.monotonic()
     wait = Wait.from_dict(earlier)
-    probes = HostProbes(unit, host, port, client, journal, params["request_timeout"])
     try:
-        verdict = run_slice(wait, wanted, probes, journal, unit, pace, lambda: offset + time.monotonic())
+        verdict = run_slice(wait, wanted_of(params, server), probes, journal, pace, lambda: offset + time.monotonic())
     except SystemdError as error:
         module.fail_json(msg=f"{unit} cannot be looked at: {error}")
-    elapsed = round(offset + time.monotonic(), 3)
-    result: dict[str, Any] = {
-        "ready": verdict.ready,
-        "phase": verdict.phase,
-        "detail": verdict.detail,
-        "elapsed": elapsed,
-        "timeline": wait.timeline,
-        "models": wait.models,
-        "attempts": wait.attempts,
-        "unit": unit,
-        "invocation_id": wait.invocation_id,
-        "resume": {**wait.to_dict(), "elapsed": elapsed},
-    }
+    result = seen(wait, verdict, unit, round(offset + time.monotonic(), 3))
     if verdict.failure is None:
         module.exit_json(**result)
     failure = verdict.failure

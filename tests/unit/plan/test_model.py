@@ -77,6 +77,23 @@ def test_tied_embeddings_are_held_twice() -> None:
     assert weights.last == 8192 * 2
 
 
+def test_a_plain_mlp_has_no_gate() -> None:
+    """OPT-13B: 40 layers of 12 * 5120 * 5120 numbers, tied embeddings."""
+    shape = read_config(
+        {
+            "num_hidden_layers": 40,
+            "hidden_size": 5120,
+            "ffn_dim": 20480,
+            "activation_function": "relu",
+            "num_attention_heads": 40,
+            "vocab_size": 50272,
+            "torch_dtype": "float16",
+            "tie_word_embeddings": True,
+        }
+    )
+    assert shape.weights.total == pytest.approx((40 * 12 * 5120 * 5120 + 50272 * 5120) * 2, rel=1e-3)
+
+
 def test_hybrid_layers() -> None:
     shape = read_config(QWEN_NEXT)
     assert shape.cached == (False, False, False, True) * 12
@@ -166,6 +183,7 @@ def test_what_is_not_quantized(ignored: str) -> None:
         ({"quantization_config": {"quant_method": "fp8", "ignore": ["re:("]}}, "is no regular expression"),
         ({"index_topk": 2048}, "sparse attention with an index cache"),
         ({"hybrid_override_pattern": "M*M"}, "state-space layers"),
+        ({"intermediate_size_mlp": 16384}, "does not know which layers have that size; give model_path"),
         ({"linear_attn_config": {"kda_layers": [1]}}, "linear attention of another kind"),
         ({"layer_types": ["linear_attention"] * 80}, "no layer with attention"),
         ({"mlp_only_layers": 3, "num_experts": 8, "num_experts_per_tok": 2}, "mlp_only_layers: expected a list"),

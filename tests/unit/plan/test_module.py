@@ -156,8 +156,16 @@ def options(documented: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
+def without_no_log(spec: dict[str, Any]) -> dict[str, Any]:
+    plain = {name: {key: value for key, value in entry.items() if key != "no_log"} for name, entry in spec.items()}
+    return {
+        name: {**entry, "options": without_no_log(entry["options"])} if "options" in entry else entry
+        for name, entry in plain.items()
+    }
+
+
 def test_options_are_documented_as_they_are() -> None:
-    assert options(DOCUMENTATION["options"]) == pp_plan.ARGUMENT_SPEC
+    assert options(DOCUMENTATION["options"]) == without_no_log(pp_plan.ARGUMENT_SPEC)
 
 
 def test_documented_choices_of_the_cache_are_the_known_ones(run: Runs) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry
+from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import (
     Wait,
     Wanted,
@@ -19,7 +21,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import 
     look,
     served_models,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Listener, Unit
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Unit
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import Pace, run_slice
 
 RUNNING = Unit(
@@ -59,13 +61,22 @@ class Host:
     health_answer: Answer = OK
     completion_answer: Answer = TOKEN
     entries: list[Entry] = field(default_factory=list)
+    life: Pulse = field(default_factory=lambda: Pulse(4, 1.0, 1))
+    gpus: list[int] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
 
     def unit(self) -> Unit:
         return self.unit_facts
 
-    def listener(self, control_group: str) -> Listener | None:
+    def listener(self, unit: Unit) -> Listener | None:
         return self.listens
+
+    def pulse(self, unit: Unit) -> Pulse:
+        return self.life
+
+    def gpu_memory(self) -> list[int]:
+        self.asked.append("gpu")
+        return self.gpus
 
     def models(self) -> Answer:
         self.asked.append("models")
@@ -87,7 +98,7 @@ class Host:
         return self.entries
 
 
-def test_ready_when_all_facts_hold():
+def test_ready_when_all_facts_hold() -> None:
     host = Host()
     wait = Wait()
     assert look(wait, WANTED, host, 1.0).ready
@@ -96,7 +107,7 @@ def test_ready_when_all_facts_hold():
 
 
 @pytest.mark.parametrize(("probe", "asked"), [("models", ["models"]), ("health", ["models", "ready"])])
-def test_probe_says_how_far_to_go(probe, asked):
+def test_probe_says_how_far_to_go(probe: str, asked: list[str]) -> None:
     host = Host(completion_answer=REFUSED)
     assert look(Wait(), replace(WANTED, probe=probe), host, 0).ready
     assert host.asked == asked
@@ -114,7 +125,7 @@ def test_probe_says_how_far_to_go(probe, asked):
         (Host(models_answer=Answer(200, b'{"data": [{"id": "llama"}]}')), "wrong_model", "'llama'"),
     ],
 )
-def test_facts_that_fail_at_once(host, cause, said):
+def test_facts_that_fail_at_once(host: Host, cause: str, said: str) -> None:
     verdict = look(Wait(), WANTED, host, 0)
     assert verdict.failure is not None
     assert verdict.failure.cause == cause
@@ -138,18 +149,18 @@ def test_facts_that_fail_at_once(host, cause, said):
         ({"completion_answer": Answer(500)}, "warming_up"),
     ],
 )
-def test_facts_that_are_waited_for(change, phase):
+def test_facts_that_are_waited_for(change: dict[str, Any], phase: str) -> None:
     verdict = look(Wait(), WANTED, replace(Host(), **change), 0)
     assert verdict.failure is None
     assert not verdict.ready
     assert verdict.phase == phase
 
 
-def test_a_listener_that_the_kernel_does_not_tell_is_taken():
+def test_a_listener_that_the_kernel_does_not_tell_is_taken() -> None:
     assert look(Wait(), WANTED, Host(listens=Listener("unknown")), 0).ready
 
 
-def test_health_is_asked_for_where_ready_is_missing_and_then_seldom():
+def test_health_is_asked_for_where_ready_is_missing_and_then_seldom() -> None:
     """Releases before 0.5.20 answer 404 to /ready; /health makes SGLang generate, so it is not for every second."""
     host = Host(ready_answer=Answer(404), health_answer=STARTING)
     wait = Wait()
@@ -163,7 +174,7 @@ def test_health_is_asked_for_where_ready_is_missing_and_then_seldom():
 
 
 @pytest.mark.parametrize("probe", ["unit", "restarts", "failed"])
-def test_a_start_that_died_fails_with_the_reason_it_gave(probe):
+def test_a_start_that_died_fails_with_the_reason_it_gave(probe: str) -> None:
     host = Host(listens=None)
     wait = Wait()
     assert look(wait, WANTED, host, 0).failure is None
@@ -193,17 +204,17 @@ def test_a_start_that_died_fails_with_the_reason_it_gave(probe):
         (replace(DIED, restarts=3), "crash_loop"),
         (replace(DIED, active_state="failed", result="start-limit-hit"), "crash_loop"),
         (replace(DIED, result="oom-kill", exec_code="killed", exec_status=9), "host_out_of_memory"),
-        (replace(DIED, result="signal", exec_code="killed", exec_status=9), "unknown"),
+        (replace(DIED, result="signal", exec_code="killed", exec_status=9), "killed"),
     ],
 )
-def test_a_silent_death_is_told_by_its_exit_status(unit, cause):
+def test_a_silent_death_is_told_by_its_exit_status(unit: Unit, cause: str) -> None:
     verdict = look(Wait(), WANTED, Host(unit_facts=unit), 0)
     assert verdict.failure is not None
     assert verdict.failure.cause == cause
     assert unit.exit_text in verdict.failure.summary
 
 
-def test_a_start_by_somebody_else_is_followed_and_not_called_a_crash():
+def test_a_start_by_somebody_else_is_followed_and_not_called_a_crash() -> None:
     """A person or a reboot starts the unit anew: NRestarts does not grow, and the old journal is void."""
     wait, host = Wait(), Host(listens=None)
     look(wait, WANTED, host, 0)
@@ -213,7 +224,7 @@ def test_a_start_by_somebody_else_is_followed_and_not_called_a_crash():
     assert (wait.invocation_id, wait.cursor) == ("second", "")
 
 
-def test_a_stop_in_the_middle_is_told_as_such():
+def test_a_stop_in_the_middle_is_told_as_such() -> None:
     wait, host = Wait(), Host(listens=None)
     look(wait, WANTED, host, 0)
     host.unit_facts = replace(RUNNING, active_state="inactive", sub_state="dead", invocation_id="")
@@ -222,7 +233,7 @@ def test_a_stop_in_the_middle_is_told_as_such():
     assert failure.cause == "stopped_by_someone"
 
 
-def test_a_server_that_makes_no_tokens_fails_after_some_tries():
+def test_a_server_that_makes_no_tokens_fails_after_some_tries() -> None:
     host = Host(completion_answer=Answer(200, b'{"choices": [{"text": ""}], "usage": {"completion_tokens": 0}}'))
     wait = Wait()
     verdicts = [look(wait, WANTED, host, float(second)) for second in range(3)]
@@ -246,18 +257,18 @@ def test_a_server_that_makes_no_tokens_fails_after_some_tries():
         ("text", "choices"),
     ],
 )
-def test_completions(content, problem):
+def test_completions(content: Any, problem: str) -> None:
     assert problem in completion_problem(content)
     assert bool(problem) is bool(completion_problem(content))
 
 
-def test_a_completion_must_match_where_a_pattern_is_given():
+def test_a_completion_must_match_where_a_pattern_is_given() -> None:
     content = {"choices": [{"text": " Lyon"}], "usage": {"completion_tokens": 2}}
     assert "matches 'Paris'" in completion_problem(content, 64, "Paris")
     assert not completion_problem(content, 64, "^ Ly")
 
 
-def test_served_models_leaves_out_adapters_and_nonsense():
+def test_served_models_leaves_out_adapters_and_nonsense() -> None:
     assert served_models(MODELS) == ["kimi"]
     assert served_models(Answer(200, b'{"data": [1, {"id": 2}, {"id": "x"}]}')) == ["x"]
     assert served_models(Answer(500, MODELS.body)) is None
@@ -280,7 +291,7 @@ class Script:
         self.clock, self.host, self.steps = clock, host, dict(steps)
         self.followed: list[tuple[str, str]] = []
 
-    def follow(self, unit: str, invocation_id: str, cursor: str) -> None:
+    def follow(self, invocation_id: str, cursor: str) -> None:
         self.followed.append((invocation_id, cursor))
 
     def wait(self, seconds: float) -> list[Entry]:
@@ -301,7 +312,7 @@ class Script:
         pass
 
 
-def test_a_whole_start_in_slices():
+def test_a_whole_start_in_slices() -> None:
     """Slices end at new phases of loading; the timeline adds up to the time that passed."""
     clock, host = Clock(), Host(listens=None, ready_answer=STARTING)
     script = Script(
@@ -321,7 +332,7 @@ def test_a_whole_start_in_slices():
     wait, pace = Wait(), Pace(1.0, 3600.0, 15.0)
     ends: list[tuple[float, str]] = []
     while True:
-        verdict = run_slice(wait, WANTED, host, script, RUNNING.name, pace, clock)
+        verdict = run_slice(wait, WANTED, host, script, pace, clock)
         ends.append((clock.now, verdict.phase))
         wait = Wait.from_dict(json.loads(json.dumps(wait.to_dict())))
         if verdict.ready:
@@ -335,33 +346,33 @@ def test_a_whole_start_in_slices():
     assert script.followed[-1][0] == "first"
 
 
-def test_the_timeout_says_how_far_it_came():
+def test_the_timeout_says_how_far_it_came() -> None:
     clock, host = Clock(), Host(listens=None)
-    verdict = run_slice(Wait(), WANTED, host, Script(clock, host, {}), RUNNING.name, Pace(1.0, 60.0), clock)
+    verdict = run_slice(Wait(), WANTED, host, Script(clock, host, {}), Pace(1.0, 60.0), clock)
     assert verdict.failure is not None
     assert verdict.failure.cause == "timeout"
     assert "still starting after 60 s" in verdict.failure.summary
     assert clock.now == 60.0
 
 
-def test_a_timeout_among_completions_is_told_as_such():
+def test_a_timeout_among_completions_is_told_as_such() -> None:
     clock, host = Clock(), Host(completion_answer=Answer(error="no answer within 30 s"))
-    verdict = run_slice(Wait(), WANTED, host, Script(clock, host, {}), RUNNING.name, Pace(1.0, 9.0), clock)
+    verdict = run_slice(Wait(), WANTED, host, Script(clock, host, {}), Pace(1.0, 9.0), clock)
     assert verdict.failure is not None
     assert verdict.failure.cause == "generation_failed"
     assert "no answer within 30 s" in verdict.failure.summary
 
 
-def test_a_death_is_seen_when_the_journal_tells_it():
+def test_a_death_is_seen_when_the_journal_tells_it() -> None:
     """Not a poll_interval later."""
     clock, host = Clock(), Host(listens=None)
     script = Script(clock, host, {3.3: {"says": "] sglang-kimi.service: Main process exited", "unit_facts": DIED}})
-    verdict = run_slice(Wait(), WANTED, host, script, RUNNING.name, Pace(1.0, 60.0), clock)
+    verdict = run_slice(Wait(), WANTED, host, script, Pace(1.0, 60.0), clock)
     assert verdict.failure is not None
     assert clock.now == 3.3
 
 
-def test_before_the_port_opens_no_request_is_sent():
+def test_before_the_port_opens_no_request_is_sent() -> None:
     clock, host = Clock(), Host(listens=None)
-    run_slice(Wait(), WANTED, host, Script(clock, host, {}), RUNNING.name, Pace(1.0, 60.0, 30.0), clock)
+    run_slice(Wait(), WANTED, host, Script(clock, host, {}), Pace(1.0, 60.0, 30.0), clock)
     assert host.asked == []

@@ -38,10 +38,8 @@ class Standin:
     admin_api_key: str = ""
     old_names: bool = False
     """Has /get_server_info only, as before 0.5.6."""
-    says_true: bool = False
-    """Says true to a cap out of range, as up to 0.5.19."""
     deaf: bool = False
-    """Says true and changes nothing."""
+    """Says true and changes nothing, as up to 0.5.19 where the cap is out of range."""
     answers: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """What it answers in place of all that."""
     posted: list[dict[str, Any]] = field(default_factory=list)
@@ -71,7 +69,7 @@ class Standin:
             fits = all(1 <= value <= limit for value in arguments.values())
             if fits and not self.deaf:
                 state.update(arguments)
-            updated.append(fits or self.says_true)
+            updated.append(fits)
         return updated
 
 

@@ -1,0 +1,349 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+# This file is private to the collection: it may change without notice.
+
+"""Asks the SGLang of the Python that runs this whether it takes a set of arguments.
+
+This is a program of its own, which needs nothing but SGLang. It reads one JSON object, {"values": {argument: value}},
+from its standard input, and prints one: {"version": ..., "findings": [...]}. It starts no server, looks at no GPU (that
+is for who starts it: CUDA_VISIBLE_DEVICES is empty) and opens no connection.
+
+Three things are asked, each only where the one before went well. Is each argument known, and its value of the right
+kind? Does SGLang take them together, as far as it can tell here? Can the model's class be split into stages?
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import contextlib
+import difflib
+import importlib
+import importlib.metadata
+import json
+import logging
+import os
+import re
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+# What SGLang says when it misses the GPU that this program keeps from it, or libraries that only work with one.
+_ABOUT_HARDWARE = re.compile(
+    r"(?i)cuda|\bgpus?\b|nvidia|accelerator|--device|\bdevices?\b|\bsm_?\d+|compute capability|hopper|blackwell|kernel"
+)
+# Arguments without which a model cannot be looked at: what they alone lead to is not the others' fault.
+_BASE = ("device", "json-model-override-args", "load-format", "model-path", "revision", "tokenizer-path")
+_BASE_SWITCHES = ("trust-remote-code",)
+
+
+class RefusedError(Exception):
+    """What a parser said before it would have ended the program."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser that says what is wrong to its caller."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise RefusedError."""
+        raise RefusedError(message)
+
+
+def finding(code: str, severity: str, message: str, advice: str, argument: str = "") -> dict[str, str]:
+    """One thing to tell; *argument* is the name of the one that it is about, where it is about one."""
+    return {"code": code, "severity": severity, "argument": argument, "message": message, "advice": advice}
+
+
+def not_checked(message: str, advice: str) -> dict[str, str]:
+    """What could not be found out is told, and is no reason to refuse anything."""
+    return finding("not_checked", "info", message, advice)
+
+
+def check(values: Mapping[str, Any]) -> dict[str, Any]:
+    """All findings about *values*, a value for each argument (with dashes in its name)."""
+    try:
+        version = importlib.metadata.version("sglang")
+    except importlib.metadata.PackageNotFoundError:
+        advice = "name a virtual environment that has SGLang"
+        return {
+            "version": "",
+            "complete": False,
+            "findings": [not_checked("there is no SGLang in this Python environment", advice)],
+        }
+    try:
+        with contextlib.suppress(ImportError):
+            # Plugins can add arguments and choices.
+            importlib.import_module("sglang.srt.plugins").load_plugins()
+        sglang = importlib.import_module("sglang.srt.server_args")
+        parser = Parser(prog="sglang", add_help=False)
+        sglang.ServerArgs.add_cli_args(parser)
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong there is the engine's
+        advice = "the start of the server will tell; look whether the engine is installed completely"
+        problem = not_checked(f"the parser of SGLang {version} does not load: {one_line(error)}", advice)
+        return {"version": version, "complete": False, "findings": [problem]}
+    findings = check_each(parser, values)
+    if not any(found["severity"] == "error" for found in findings):
+        findings += check_together(sglang, parser, values)
+        findings += check_pipeline(Path(sglang.__file__).parent / "models", values)
+    return {"version": version, "complete": True, "findings": findings}
+
+
+# Each argument by itself
+
+
+def check_each(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Names, kinds and choices; all that is wrong, where the parser would stop at the first."""
+    known = options(parser)
+    required = [action for action in parser._actions if action.required]
+    for action in required:
+        action.required = False
+    findings = []
+    for name, value in values.items():
+        actions = {id(action): action for option, action in known.items() if option.startswith(name)}
+        if name not in known and len(actions) != 1:
+            findings.append(unknown(name, known))
+            continue
+        action = known.get(name) or next(iter(actions.values()))
+        full = next(option for option, candidate in known.items() if candidate is action)
+        if name not in known:
+            advice = f"write {full}"
+            message = f"{name}: this release takes it for {full}, another may not"
+            findings.append(finding("abbreviated_argument", "warning", message, advice, name))
+        findings += check_value(parser, action, name, value)
+        if is_deprecated(action) and value is not False:
+            findings.append(deprecated(action, name))
+    given = {id(known[name]) for name in values if name in known}
+    for action in required:
+        action.required = True
+        if id(action) not in given:
+            name = max(action.option_strings, key=len)[2:]
+            findings.append(finding("missing_argument", "error", f"{name}: expected a value, found none", "give it"))
+    return findings
+
+
+def options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
+    """What each long option does, by its name without dashes in front."""
+    return {
+        option[2:]: action for action in parser._actions for option in action.option_strings if option.startswith("--")
+    }
+
+
+def unknown(name: str, known: Mapping[str, argparse.Action]) -> dict[str, str]:
+    """An argument that the release does not have, and the ones that may be meant."""
+    ambiguous = [option for option in known if option.startswith(name)]
+    near = ambiguous or difflib.get_close_matches(name, known, n=3, cutoff=0.75)
+    advice = f"write {' or '.join(near)}" if near else "leave it out"
+    return finding("unknown_argument", "error", f"{name}: this release has no such argument", advice, name)
+
+
+def words(action: argparse.Action, name: str, value: Any) -> list[str]:
+    """The command line that SGLang makes of a line in its config file."""
+    if isinstance(value, bool):
+        if action.nargs == 0:
+            return [f"--{name}"] if value else []
+        return [f"--{name}", str(value).lower()]
+    if isinstance(value, list):
+        return [f"--{name}", *map(str, value)] if value else []
+    return [f"--{name}", json.dumps(value) if isinstance(value, dict) else str(value)]
+
+
+def check_value(
+    parser: argparse.ArgumentParser, action: argparse.Action, name: str, value: Any
+) -> list[dict[str, str]]:
+    """What the parser says to one argument alone."""
+    try:
+        parser.parse_args(words(action, name, value))
+    except RefusedError as error:
+        said = str(error).split(": ", 1)[-1]
+    except Exception as error:  # noqa: BLE001 - an argument's own action raises what it likes
+        said = one_line(error)
+    else:
+        return []
+    if action.nargs == 0:
+        expected, advice = "true or false", "give one of them"
+    elif action.choices:
+        choices = list(map(str, action.choices))
+        near = difflib.get_close_matches(str(value), choices, n=1)
+        expected, advice = f"one of {', '.join(choices)}", f"give {near[0]}" if near else "give one of them"
+    else:
+        expected, advice = kind(action), "correct it"
+        if "unrecognized arguments" not in said:
+            expected += f" ({said})"
+    message = f"{name}: expected {expected}, found {json.dumps(value, ensure_ascii=False)}"
+    return [finding("invalid_value", "error", message, advice, name)]
+
+
+def kind(action: argparse.Action) -> str:
+    """What an argument takes, in words."""
+    one = {int: "a whole number", float: "a number", str: "a text", None: "a text"}.get(action.type, "another value")  # type: ignore[call-overload]
+    return {"+": f"one or more times {one}", "*": f"any number of times {one}"}.get(str(action.nargs), str(one))
+
+
+def is_deprecated(action: argparse.Action) -> bool:
+    """Whether the release says so, by its action or at the beginning of its help."""
+    return "Deprecated" in type(action).__name__ or (action.help or "").lower().lstrip("([ ").startswith("deprecated")
+
+
+def deprecated(action: argparse.Action, name: str) -> dict[str, str]:
+    """An argument that a later release will not have."""
+    instead = getattr(action, "new_flag", None)
+    advice = f"use {str(instead).lstrip('-')}" if instead else " ".join((action.help or "leave it out").split())
+    message = f"{name}: deprecated, a later release will refuse it"
+    return finding("deprecated_argument", "warning", message, advice, name)
+
+
+# All arguments together
+
+
+def check_together(sglang: Any, parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """What SGLang refuses in what it was given as a whole, as far as it can be known without its GPUs."""
+    known = options(parser)
+    if "config" not in known:
+        advice = "install SGLang 0.5.3 or later, or start it with a command line"
+        return [finding("no_config_file", "error", "this release cannot be started from a server.yaml", advice)]
+    if not os.path.isdir(str(values.get("model-path", values.get("model", "")))):
+        advice = "have the model on the host first; the start of the server will tell"
+        return [not_checked("whether the arguments fit together: the model is not a directory on this host", advice)]
+    whole = {"device": "cuda", **values} if "device" in known else dict(values)
+    problem = construct(sglang, whole)
+    if problem is None:
+        return []
+    refusal = refused(problem)
+    base = {name: whole[name] for name in (*_BASE, *_BASE_SWITCHES) if name in whole}
+    alone = construct(sglang, base) if refusal else None
+    if refusal and (alone is None or refused(alone) != refusal):
+        return [finding("refused", "error", f"SGLang refuses these arguments: {refusal}", "change what it names")]
+    advice = "nothing, where the host is fine; the start of the server will tell"
+    return [
+        not_checked(f"whether the arguments fit together, since SGLang came only so far: {one_line(problem)}", advice)
+    ]
+
+
+def construct(sglang: Any, values: Mapping[str, Any]) -> BaseException | None:
+    """Do what a start of the server does up to the point where it would make processes; give what stopped it."""
+    with config_file(values) as path:
+        try:
+            arguments = sglang.prepare_server_args(["--config", path])
+            # From 0.5.22 on the constructor leaves everything as it was given.
+            getattr(arguments, "resolve_once", lambda: None)()
+            getattr(arguments, "check_server_args", lambda: None)()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is judged by the caller
+            return error
+    return None
+
+
+@contextlib.contextmanager
+def config_file(values: Mapping[str, Any]) -> Iterator[str]:
+    """The values as a file that SGLang reads (JSON is YAML), for this user only."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as stream:
+        json.dump(values, stream)
+        stream.flush()
+        yield stream.name
+
+
+def refused(error: BaseException) -> str:
+    """What SGLang said, where it was SGLang that refused, and not the host that has no GPU for it; else nothing."""
+    frames = traceback.extract_tb(error.__traceback__)
+    own = "sglang" in Path(frames[-1].filename).parts or isinstance(error, (json.JSONDecodeError, RefusedError))
+    said = one_line(error)
+    if isinstance(error, (AssertionError, ValueError, NotImplementedError, RefusedError)) and own:
+        return "" if _ABOUT_HARDWARE.search(said) else said
+    return ""
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says. One without words is told by the line that raised it."""
+    said = " ".join(str(error).split())
+    if not said:
+        frames = traceback.extract_tb(error.__traceback__)
+        said = f"{type(error).__name__} at: {frames[-1].line}" if frames else type(error).__name__
+    elif not isinstance(error, (AssertionError, ValueError, RefusedError)):
+        said = f"{type(error).__name__}: {said}"
+    return said[:600]
+
+
+# The model's class
+
+
+def check_pipeline(models: Path, values: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Whether the model's class can be split into stages, where it is to be. SGLang looks after loading the weights."""
+    stages = values.get("pp-size", values.get("pipeline-parallel-size", 1))
+    if int(stages) < 2 or str(values.get("model-impl", "auto")) not in ("auto", "sglang"):
+        return []
+    try:
+        config = json.loads((Path(str(values.get("model-path"))) / "config.json").read_text(encoding="utf-8"))
+        architecture = str(config["architectures"][0])
+    except (OSError, ValueError, LookupError, TypeError):
+        advice = "have the model on the host first; the start of the server will tell"
+        return [not_checked("whether the model can be split into stages: no config.json tells its class", advice)]
+    takes = takes_proxy_tensors(models, architecture)
+    if takes is None:
+        advice = "the start of the server will tell, after the weights are loaded"
+        return [not_checked(f"whether {architecture} can be split into stages: its source does not tell", advice)]
+    if takes:
+        return []
+    message = f"pp-size {stages}: this release cannot split {architecture} into stages"
+    advice = "use a release that can, or set pp-size to 1 and tp-size to the number of GPUs"
+    return [finding("no_pipeline_support", "error", message, advice, "pp-size")]
+
+
+def takes_proxy_tensors(models: Path, architecture: str) -> bool | None:
+    """Whether ``forward`` of that class takes ``pp_proxy_tensors``, from the sources; None where they do not tell."""
+    defines = re.compile(rf"^class {re.escape(architecture)}\b", re.MULTILINE)
+    for path in sorted(models.rglob("*.py")):
+        if defines.search(path.read_text(encoding="utf-8")):
+            return _class_takes(path, architecture, depth=10)
+    return None
+
+
+def _class_takes(path: Path, name: str, depth: int) -> bool | None:
+    """The same for a class in a file, or in what that file imports it from."""
+    if depth == 0 or not path.is_file():
+        return None
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                if (alias.asname or alias.name) == name:
+                    return _class_takes(path.parent / f"{(node.module or '').split('.')[-1]}.py", alias.name, depth - 1)
+    definition = next((node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name), None)
+    if definition is None:
+        return None
+    for node in definition.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "forward":
+            arguments = (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+            return any(argument.arg == "pp_proxy_tensors" for argument in arguments)
+    found = [_class_takes(path, base.id, depth - 1) for base in definition.bases if isinstance(base, ast.Name)]
+    return next((takes for takes in found if takes is not None), None)
+
+
+def forbid_connections() -> None:
+    """Whatever would look for something elsewhere is told that there is no network."""
+
+    def judge(event: str, _arguments: tuple[Any, ...]) -> None:
+        if event in ("socket.connect", "socket.getaddrinfo"):
+            raise OSError("no connections are made while arguments are checked")
+
+    sys.addaudithook(judge)
+
+
+def main() -> None:
+    """Answer on what was the standard output; what SGLang prints goes to the standard error."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    request = json.load(sys.stdin)
+    forbid_connections()
+    argparse.ArgumentParser.error = Parser.error  # type: ignore[method-assign]
+    logging.disable(logging.CRITICAL)
+    result = check(request["values"])
+    with os.fdopen(answer, "w", encoding="utf-8") as stream:
+        json.dump(result, stream)
+
+
+if __name__ == "__main__":
+    main()
