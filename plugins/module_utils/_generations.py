@@ -69,6 +69,10 @@ class Store:
         there = ", ".join(str(generation.number) for generation in known)
         raise GenerationError(f"expected a generation that is kept ({there}), found {number}")
 
+    def earlier(self) -> Generation | None:
+        """The newest generation that is not what the files are now: what going back goes to."""
+        return next((generation for generation in reversed(self.generations()) if self.differing(generation)), None)
+
     def differing(self, generation: Generation) -> list[Path]:
         """The files that are not as they were in a generation."""
         return [path for path in self.files if _digest(path) != _digest(generation.path / path.name)]

@@ -103,7 +103,7 @@ class Wait:
     completions: int = 0
     empty_completions: int = 0
     completion_at: float | None = None
-    bad_answer: str = ""
+    strange: bool = False
     models: list[str] = field(default_factory=list)
     detail: str = ""
     cursor: str = ""
@@ -185,7 +185,7 @@ def look(wait: Wait, wanted: Wanted, probes: Probes, now: float) -> Verdict:
 
 def out_of_time(wait: Wait, wanted: Wanted, probes: Probes, timeout: float) -> Failure:
     """The failure of a wait whose time is over: what the journal gives as a reason, or how far it came."""
-    code = "generation_failed" if wait.completions else wait.bad_answer or "timeout"
+    code = "generation_failed" if wait.completions else "bad_answer" if wait.strange else "timeout"
     seen = f"still {wait.phase.replace('_', ' ')} after {timeout:g} s" + (f" ({wait.detail})" if wait.detail else "")
     return explain_wait(code, seen, probes.last_entries(wait.invocation_id), wanted.secrets)
 
@@ -257,7 +257,7 @@ def _model_is_served(this: Look) -> Verdict | None:
     if answer.untrusted:
         return Verdict("listening", failure=failure("certificate_refused", answer.text))
     served = served_models(answer)
-    this.wait.bad_answer = "" if served or answer.status >= 500 else "bad_answer"
+    this.wait.strange = not (served or answer.status >= 500 or answer.late)
     if served is None:
         return _tolerated(this, "listening", f"/v1/models: {answer.text}")
     this.wait.models = served

@@ -58,6 +58,21 @@ def hide(text: str, secrets: Iterable[str]) -> str:
     return _IN_HEADER.sub(rf"\1 {HIDDEN}", _IN_URL.sub(HIDDEN, text))
 
 
+def known_secrets(value: Any, secret: bool = False) -> set[str]:
+    """The texts in *value* that are secrets, all of them where it is one itself, otherwise those named like one."""
+    if isinstance(value, Mapping):
+        return {
+            text for name, item in value.items() for text in known_secrets(item, secret or is_secret_name(str(name)))
+        }
+    if isinstance(value, (list, tuple)):
+        return {text for item in value for text in known_secrets(item, secret)}
+    if isinstance(value, str):
+        content = _json(value)
+        inside = set() if content is None else known_secrets(content, secret)
+        return inside | ({value} if secret and value else set())
+    return {str(value)} if secret and value is not None and not isinstance(value, bool) else set()
+
+
 def _spellings(secret: str) -> set[str]:
     return {
         secret,
@@ -68,13 +83,18 @@ def _spellings(secret: str) -> set[str]:
     }
 
 
+def _json(text: str) -> Any:
+    """What is in a text that is a list or a mapping as JSON has it; None for any other."""
+    if not text.lstrip().startswith(("{", "[")):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
 def _json_without_secrets(text: str) -> str:
     """Arguments that take JSON are given as text: what has a name there is judged by it, too."""
-    if not text.lstrip().startswith(("{", "[")):
-        return text
-    try:
-        content = json.loads(text)
-    except ValueError:
-        return text
+    content = _json(text)
     clean = without_secrets(content)
     return text if clean == content else json.dumps(clean, ensure_ascii=False)

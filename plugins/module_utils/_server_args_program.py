@@ -7,8 +7,8 @@
 """Asks the SGLang of the Python that runs this whether it takes a set of arguments.
 
 This is a program of its own, which needs nothing but SGLang. It reads one JSON object, {"values": {argument: value}},
-from its standard input, and prints one: {"version": ..., "findings": [...]}. It starts no server, looks at no GPU (that
-is for who starts it: CUDA_VISIBLE_DEVICES is empty) and opens no connection.
+from its standard input, and prints one (see `result`). It starts no server, looks at no GPU (that is for who starts it:
+CUDA_VISIBLE_DEVICES is empty) and opens no connection.
 
 Three things are asked, each only where the one before went well. Is each argument known, and its value of the right
 kind? Does SGLang take them together, as far as it can tell here? Can the model's class be split into stages?
@@ -38,8 +38,17 @@ _ABOUT_HARDWARE = re.compile(
     r"(?i)cuda|\bgpus?\b|nvidia|accelerator|--device|\bdevices?\b|\bsm_?\d+|compute capability|hopper|blackwell|kernel"
 )
 # Arguments without which a model cannot be looked at: what they alone lead to is not the others' fault.
-_BASE = ("device", "json-model-override-args", "load-format", "model-path", "revision", "tokenizer-path")
-_BASE_SWITCHES = ("trust-remote-code",)
+_BASE = frozenset(
+    {
+        "device",
+        "json_model_override_args",
+        "load_format",
+        "model_path",
+        "revision",
+        "tokenizer_path",
+        "trust_remote_code",
+    }
+)
 
 
 class RefusedError(Exception):
@@ -65,16 +74,12 @@ def not_checked(message: str, advice: str) -> dict[str, str]:
 
 
 def check(values: Mapping[str, Any]) -> dict[str, Any]:
-    """All findings about *values*, a value for each argument (with dashes in its name)."""
+    """All findings about *values*, a value for each argument by its name without dashes in front."""
     try:
         version = importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
         advice = "name a virtual environment that has SGLang"
-        return {
-            "version": "",
-            "complete": False,
-            "findings": [not_checked("there is no SGLang in this Python environment", advice)],
-        }
+        return result("", [not_checked("there is no SGLang in this Python environment", advice)], asked=False)
     try:
         with contextlib.suppress(ImportError):
             # Plugins can add arguments and choices.
@@ -85,12 +90,22 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever goes wrong there is the engine's
         advice = "the start of the server will tell; look whether the engine is installed completely"
         problem = not_checked(f"the parser of SGLang {version} does not load: {one_line(error)}", advice)
-        return {"version": version, "complete": False, "findings": [problem]}
+        return result(version, [problem], asked=False)
     findings = check_each(parser, values)
-    if not any(found["severity"] == "error" for found in findings):
-        findings += check_together(sglang, parser, values)
-        findings += check_pipeline(Path(sglang.__file__).parent / "models", values)
-    return {"version": version, "complete": True, "findings": findings}
+    if any(found["severity"] == "error" for found in findings):
+        return result(version, findings)
+    given = {action.dest: value for name, value in values.items() if (action := find(options(parser), name))}
+    architecture = model_class(given)
+    findings += check_together(sglang, parser, values, given)
+    findings += check_pipeline(Path(str(sglang.__file__)).parent / "models", given, architecture)
+    return result(version, findings, architecture)
+
+
+def result(
+    version: str, findings: list[dict[str, str]], architecture: str | None = None, asked: bool = True
+) -> dict[str, Any]:
+    """What is printed: the release, whether its parser could be *asked*, the model's class where it is known."""
+    return {"version": version, "asked": asked, "architecture": architecture, "findings": findings}
 
 
 # Each argument by itself
@@ -99,38 +114,44 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
 def check_each(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[dict[str, str]]:
     """Names, kinds and choices; all that is wrong, where the parser would stop at the first."""
     known = options(parser)
-    required = [action for action in parser._actions if action.required]
-    for action in required:
-        action.required = False
+    required = [action for action in known.values() if action.required]
+    for needed in required:
+        needed.required = False
     findings = []
     for name, value in values.items():
-        actions = {id(action): action for option, action in known.items() if option.startswith(name)}
-        if name not in known and len(actions) != 1:
+        action = find(known, name)
+        if action is None:
             findings.append(unknown(name, known))
             continue
-        action = known.get(name) or next(iter(actions.values()))
-        full = next(option for option, candidate in known.items() if candidate is action)
         if name not in known:
+            full = action.option_strings[0][2:]
             advice = f"write {full}"
             message = f"{name}: this release takes it for {full}, another may not"
             findings.append(finding("abbreviated_argument", "warning", message, advice, name))
         findings += check_value(parser, action, name, value)
         if is_deprecated(action) and value is not False:
             findings.append(deprecated(action, name))
-    given = {id(known[name]) for name in values if name in known}
-    for action in required:
-        action.required = True
-        if id(action) not in given:
-            name = max(action.option_strings, key=len)[2:]
+    given = {id(find(known, name)) for name in values}
+    for needed in {id(action): action for action in required}.values():
+        needed.required = True
+        if id(needed) not in given:
+            name = needed.option_strings[0][2:]
             findings.append(finding("missing_argument", "error", f"{name}: expected a value, found none", "give it"))
     return findings
 
 
 def options(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
     """What each long option does, by its name without dashes in front."""
-    return {
-        option[2:]: action for action in parser._actions for option in action.option_strings if option.startswith("--")
-    }
+    actions = parser._actions  # noqa: SLF001 - there is no other way to ask
+    return {option[2:]: action for action in actions for option in action.option_strings if option.startswith("--")}
+
+
+def find(known: Mapping[str, argparse.Action], name: str) -> argparse.Action | None:
+    """The action that argparse takes a name for: it may be cut short where only one begins like that."""
+    if name in known:
+        return known[name]
+    candidates = {id(action): action for option, action in known.items() if option.startswith(name)}
+    return next(iter(candidates.values())) if len(candidates) == 1 else None
 
 
 def unknown(name: str, known: Mapping[str, argparse.Action]) -> dict[str, str]:
@@ -180,8 +201,9 @@ def check_value(
 
 def kind(action: argparse.Action) -> str:
     """What an argument takes, in words."""
-    one = {int: "a whole number", float: "a number", str: "a text", None: "a text"}.get(action.type, "another value")  # type: ignore[call-overload]
-    return {"+": f"one or more times {one}", "*": f"any number of times {one}"}.get(str(action.nargs), str(one))
+    kinds: dict[Any, str] = {int: "a whole number", float: "a number", str: "a text", None: "a text"}
+    one = kinds.get(action.type, "another value")
+    return {"+": f"one or more times {one}", "*": f"any number of times {one}"}.get(str(action.nargs), one)
 
 
 def is_deprecated(action: argparse.Action) -> bool:
@@ -200,21 +222,24 @@ def deprecated(action: argparse.Action, name: str) -> dict[str, str]:
 # All arguments together
 
 
-def check_together(sglang: Any, parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> list[dict[str, str]]:
+def check_together(
+    sglang: Any, parser: argparse.ArgumentParser, values: Mapping[str, Any], given: Mapping[str, Any]
+) -> list[dict[str, str]]:
     """What SGLang refuses in what it was given as a whole, as far as it can be known without its GPUs."""
     known = options(parser)
     if "config" not in known:
         advice = "install SGLang 0.5.3 or later, or start it with a command line"
         return [finding("no_config_file", "error", "this release cannot be started from a server.yaml", advice)]
-    if not os.path.isdir(str(values.get("model-path", values.get("model", "")))):
+    if not os.path.isdir(str(given.get("model_path"))):
         advice = "have the model on the host first; the start of the server will tell"
         return [not_checked("whether the arguments fit together: the model is not a directory on this host", advice)]
-    whole = {"device": "cuda", **values} if "device" in known else dict(values)
+    # Without the GPUs in sight, it would not know for what to decide.
+    whole = {"device": "cuda", **values} if "device" in known and "device" not in given else dict(values)
     problem = construct(sglang, whole)
     if problem is None:
         return []
     refusal = refused(problem)
-    base = {name: whole[name] for name in (*_BASE, *_BASE_SWITCHES) if name in whole}
+    base = {name: value for name, value in whole.items() if (action := find(known, name)) and action.dest in _BASE}
     alone = construct(sglang, base) if refusal else None
     if refusal and (alone is None or refused(alone) != refusal):
         return [finding("refused", "error", f"SGLang refuses these arguments: {refusal}", "change what it names")]
@@ -270,21 +295,25 @@ def one_line(error: BaseException) -> str:
 # The model's class
 
 
-def check_pipeline(models: Path, values: Mapping[str, Any]) -> list[dict[str, str]]:
-    """Whether the model's class can be split into stages, where it is to be. SGLang looks after loading the weights."""
-    stages = values.get("pp-size", values.get("pipeline-parallel-size", 1))
-    if int(stages) < 2 or str(values.get("model-impl", "auto")) not in ("auto", "sglang"):
-        return []
+def model_class(given: Mapping[str, Any]) -> str | None:
+    """The class of the model as its config.json names it; None where there is no such file."""
     try:
-        config = json.loads((Path(str(values.get("model-path"))) / "config.json").read_text(encoding="utf-8"))
-        architecture = str(config["architectures"][0])
+        config = json.loads((Path(str(given.get("model_path"))) / "config.json").read_text(encoding="utf-8"))
+        return str(config["architectures"][0])
     except (OSError, ValueError, LookupError, TypeError):
-        advice = "have the model on the host first; the start of the server will tell"
-        return [not_checked("whether the model can be split into stages: no config.json tells its class", advice)]
-    takes = takes_proxy_tensors(models, architecture)
+        return None
+
+
+def check_pipeline(models: Path, given: Mapping[str, Any], architecture: str | None) -> list[dict[str, str]]:
+    """Whether the model's class can be split into stages, where it is to be. SGLang looks after loading the weights."""
+    stages = int(given.get("pp_size", 1))
+    if stages < 2 or str(given.get("model_impl", "auto")) not in ("auto", "sglang"):
+        return []
+    takes = takes_proxy_tensors(models, architecture) if architecture else None
     if takes is None:
         advice = "the start of the server will tell, after the weights are loaded"
-        return [not_checked(f"whether {architecture} can be split into stages: its source does not tell", advice)]
+        reason = f"the source of {architecture} does not tell" if architecture else "no config.json tells its class"
+        return [not_checked(f"whether the model can be split into stages: {reason}", advice)]
     if takes:
         return []
     message = f"pp-size {stages}: this release cannot split {architecture} into stages"
@@ -338,7 +367,7 @@ def main() -> None:
     os.dup2(2, 1)
     request = json.load(sys.stdin)
     forbid_connections()
-    argparse.ArgumentParser.error = Parser.error  # type: ignore[method-assign]
+    setattr(argparse.ArgumentParser, "error", Parser.error)  # noqa: B010 - also of the parser that SGLang makes
     logging.disable(logging.CRITICAL)
     result = check(request["values"])
     with os.fdopen(answer, "w", encoding="utf-8") as stream:

@@ -44,7 +44,8 @@ options:
     default: listed
   generation:
     description:
-      - The number of the generation to go back to. The default is the newest one.
+      - The number of the generation to go back to, or to compare with.
+      - The default is the newest one, and with O(state=restored) the newest one that is not what the files are now.
     type: int
   keep:
     description:
@@ -130,13 +131,18 @@ def main() -> None:
             changed = True
             if not module.check_mode:
                 store.promote(keep)
-        if state == "restored" or (store.generations() and not (module.check_mode and changed)):
-            generation = store.find(number)
+        known = store.generations()
+        generation = (
+            store.find(number) if number or (state == "restored" and not known) else known[-1] if known else None
+        )
+        if state == "restored" and not number:
+            generation = store.earlier() or generation
+        if generation is not None:
             files = store.differing(generation)
             result = {"generation": generation.number, "files": [str(path) for path in files]}
-            if state == "restored":
-                changed = bool(files)
-                if changed and not module.check_mode:
+            if state == "restored" and files:
+                changed = True
+                if not module.check_mode:
                     store.restore(generation, module.atomic_move)
     except (GenerationError, SystemdError, OSError) as error:
         module.fail_json(msg=f"{name}: {error}")

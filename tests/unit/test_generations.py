@@ -72,6 +72,22 @@ def test_a_promotion_that_was_cut_short_is_not_seen_and_goes_away(store: Store) 
     assert not leftover.exists()
 
 
+def test_going_back_goes_to_what_is_not_there_now(store: Store) -> None:
+    assert store.earlier() is None
+    store.promote(keep=5)
+    assert store.earlier() is None
+    change(store, "two")
+    earlier = store.earlier()
+    assert earlier is not None
+    assert earlier.number == 1
+    store.promote(keep=5)
+    assert store.earlier() == earlier
+    change(store, "broken")
+    newest = store.earlier()
+    assert newest is not None
+    assert newest.number == 2
+
+
 def test_nothing_to_go_back_to_is_said(store: Store) -> None:
     with pytest.raises(GenerationError, match="has been proven yet"):
         store.find()

@@ -144,7 +144,7 @@ class Standin:
 
     def listen(self, _nothing: Any = None) -> None:
         """Open the port: /v1/models answers, warm-up goes on."""
-        http = ThreadingHTTPServer((self.script.host, self.script.port), _handler_of(self))
+        http = _Http((self.script.host, self.script.port), _handler_of(self))
         http.daemon_threads = True
         if self.script.tls:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -247,6 +247,13 @@ STEPS: dict[str, Callable[[Standin, Any], None]] = {
     "exit": Standin.exit,
     "kill": Standin.kill,
 }
+
+
+class _Http(ThreadingHTTPServer):
+    """Says nothing of clients that go away."""
+
+    def handle_error(self, *_request: object) -> None:
+        """Theirs to report."""
 
 
 def _handler_of(standin: Standin) -> type[BaseHTTPRequestHandler]:

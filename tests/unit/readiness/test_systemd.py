@@ -1,0 +1,115 @@
+# Copyright (c) 2026, gpufleet contributors
+# GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+"""What systemctl prints, and what is made of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
+    SystemdError,
+    parse_show,
+    runner,
+    show,
+    unit_name,
+)
+
+SHOWN = """LoadState=loaded
+ActiveState=activating
+SubState=auto-restart
+Result=signal
+InvocationID=6bb1d5ab2f5e4e0d9f6a8a4b1e0c3d57
+ControlGroup=/system.slice/sglang-kimi.service
+MainPID=0
+ExecMainCode=2
+ExecMainStatus=9
+NRestarts=3
+Job=12
+"""
+
+
+def test_one_call_tells_all() -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str, str]:
+        commands.append(command)
+        return 0, SHOWN, ""
+
+    unit = show("sglang-kimi.service", run)
+    assert len(commands) == 1
+    assert (unit.restarts, unit.job, unit.exec_code, unit.exec_status) == (3, 12, "killed", 9)
+    assert unit.is_failing
+    assert unit.exit_text == "signal 9"
+
+
+@pytest.mark.parametrize(
+    ("lines", "failing"),
+    [
+        ("ActiveState=active\nSubState=running\nResult=success", False),
+        ("ActiveState=deactivating\nSubState=stop-sigterm\nResult=success", False),
+        ("ActiveState=deactivating\nSubState=final-sigkill\nResult=exit-code", True),
+        ("ActiveState=failed\nSubState=failed\nResult=exit-code", True),
+        ("ActiveState=activating\nSubState=auto-restart\nResult=success", True),
+        ("ActiveState=activating\nSubState=start-pre\nResult=success", False),
+        ("", False),
+    ],
+)
+def test_which_states_are_failures(lines: str, failing: bool) -> None:
+    assert parse_show("x.service", lines).is_failing is failing
+
+
+@pytest.mark.parametrize(
+    ("lines", "text"),
+    [
+        ("ExecMainCode=1\nExecMainStatus=203", "exit status 203/EXEC"),
+        ("ExecMainCode=1\nExecMainStatus=1", "exit status 1"),
+        ("ExecMainCode=3\nExecMainStatus=6", "signal 6"),
+        ("ExecMainCode=0\nResult=exit-code", "result exit-code"),
+        ("ExecMainStatus=many\nNRestarts=-1\nResult=x", "result x"),
+    ],
+)
+def test_how_a_process_ended_in_words(lines: str, text: str) -> None:
+    assert parse_show("x.service", lines).exit_text == text
+
+
+def test_a_host_without_systemd() -> None:
+    with pytest.raises(SystemdError, match="not there"):
+        show("x.service", lambda _command: (127, "", "systemctl is not there"))
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"), [("kimi", "sglang-kimi.service"), ("my.service", "my.service"), ("a@b", "sglang-a@b.service")]
+)
+def test_names_of_units(name: str, unit: str) -> None:
+    assert unit_name(name) == unit
+
+
+@pytest.mark.parametrize("name", ["a b", "a/b", "a;b", "../a.service", "a\n", "ä"])
+def test_what_is_no_name_of_a_unit(name: str) -> None:
+    with pytest.raises(SystemdError, match="cannot be the name"):
+        unit_name(name)
+
+
+class Module:
+    """As much of an AnsibleModule as runs commands."""
+
+    def __init__(self, result: tuple[int, str, str] | OSError) -> None:
+        self.result = result
+        self.asked: dict[str, Any] = {}
+
+    def run_command(self, command: list[str], **options: Any) -> tuple[int, str, str]:
+        self.asked = {"command": command, **options}
+        if isinstance(self.result, OSError):
+            raise self.result
+        return self.result
+
+
+def test_commands_are_bounded_and_speak_english() -> None:
+    module = Module((0, "out", ""))
+    assert runner(module)(["systemctl", "show"]) == (0, "out", "")
+    assert module.asked["command"] == ["timeout", "10", "systemctl", "show"]
+    assert module.asked["environ_update"]["LC_ALL"] == "C.UTF-8"
+    assert runner(Module(OSError("nothing here")))(["x"]) == (127, "", "nothing here")
