@@ -80,9 +80,8 @@ def load_of(metrics: Sequence[str], batches: Iterable[Batch]) -> Load:
     known = [value for value in active if value is not None]
     queued = [_greatest(sample, "sglang:num_queue_reqs") for sample in samples] or [batch.queued for batch in batches]
     usage = [_greatest(sample, "sglang:token_usage") for sample in samples] or [batch.token_usage for batch in batches]
-    running = [batch.running for batch in batches if batch.running] or [
-        value for sample in samples if (value := _greatest(sample, "sglang:num_running_reqs"))
-    ]
+    gauges = [_greatest(sample, "sglang:num_running_reqs") for sample in samples]
+    running = [float(batch.running) for batch in batches if batch.running] or [gauge for gauge in gauges if gauge]
     return Load(
         requests=round(mean(known)) if known else None,
         queued=round(mean(queued)) if queued else 0,

@@ -150,8 +150,8 @@ def find(known: Mapping[str, argparse.Action], name: str) -> argparse.Action | N
     """The action that argparse takes a name for: it may be cut short where only one begins like that."""
     if name in known:
         return known[name]
-    candidates = {id(action): action for option, action in known.items() if option.startswith(name)}
-    return next(iter(candidates.values())) if len(candidates) == 1 else None
+    candidates = [action for option, action in known.items() if option.startswith(name)]
+    return candidates[0] if len(candidates) == 1 else None
 
 
 def unknown(name: str, known: Mapping[str, argparse.Action]) -> dict[str, str]:
@@ -180,7 +180,9 @@ def check_value(
     try:
         parser.parse_args(words(action, name, value))
     except RefusedError as error:
-        said = str(error).split(": ", 1)[-1]
+        # "argument --pp-size: invalid int value: 'x'", or "unrecognized arguments: x" for values too many.
+        where, _colon, said = str(error).partition(": ")
+        said = said if where.startswith("argument") else ""
     except Exception as error:  # noqa: BLE001 - an argument's own action raises what it likes
         said = one_line(error)
     else:
@@ -193,8 +195,7 @@ def check_value(
         expected, advice = f"one of {', '.join(choices)}", f"give {near[0]}" if near else "give one of them"
     else:
         expected, advice = kind(action), "correct it"
-        if "unrecognized arguments" not in said:
-            expected += f" ({said})"
+        expected += f" ({said})" if said else ""
     message = f"{name}: expected {expected}, found {json.dumps(value, ensure_ascii=False)}"
     return [finding("invalid_value", "error", message, advice, name)]
 

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import Failure
+from ansible_collections.gpufleet.sglang.plugins.module_utils._gate import Seen, read_seen
 from ansible_collections.gpufleet.sglang.plugins.module_utils._generations import Generation, Store
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Journal
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import Probes, Verdict, Wait, Wanted, look
 from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import hide
 from ansible_collections.gpufleet.sglang.plugins.module_utils._server import Server, ServerError, find_server
 from ansible_collections.gpufleet.sglang.plugins.module_utils._server_info import InfoError, ServerInfo, ask
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Runner, SystemdError, Unit, parse_show
+from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Runner, SystemdError, Unit
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes
 
 PATTERN = "sglang-*.service"
@@ -34,6 +35,10 @@ PATTERN = "sglang-*.service"
 _UNIT = re.compile(r"sglang-(?P<name>[A-Za-z0-9_.:-]+)\.service\Z")
 _EXECUTABLE = re.compile(r"path=(\S+)")
 _DIST_INFO = re.compile(r"sglang-(?P<version>\d[^-]*)\.dist-info\Z")
+_STOPS = {
+    "killed_itself": "asked to stop, it killed itself, as releases up to 0.5.18 do",
+    "timeout": "asked to stop, it did not end in time and was killed by systemd",
+}
 _OPEN = PHASES.index("listening")
 
 
@@ -108,14 +113,17 @@ def status(host: Host, unit_name: str) -> Status:
     match = _UNIT.match(unit_name)
     name = match["name"] if match else unit_name
     values = host.show(unit_name)
-    unit = parse_show(unit_name, "".join(f"{key}={value}\n" for key, value in values.items()))
+    seen = read_seen(unit_name, "".join(f"{key}={value}\n" for key, value in values.items()))
+    unit = seen.unit
     server, answers = None, Answers(Verdict(""))
     try:
         server = host.server(name)
     except ServerError as error:
         answers = Answers(Verdict("", failure=Failure("config_unreadable", str(error))))
-    if unit.active_state == "inactive" and unit.load_state == "loaded" and not unit.job:
-        answers = replace(answers, verdict=replace(answers.verdict, phase="stopped"))
+    if was_stopped(seen):
+        answers = replace(
+            answers, verdict=replace(answers.verdict, phase="stopped", detail=_STOPS.get(seen.stop.how, ""))
+        )
     elif server is not None:
         answers = host.answers(unit, server)
     config: Mapping[str, Any] = server.config if server else {}
@@ -127,7 +135,7 @@ def status(host: Host, unit_name: str) -> Status:
     return Status(
         name=name,
         unit=unit_name,
-        state=unit.sub_state if unit.sub_state.startswith("auto-restart") else unit.active_state,
+        state=_state(unit),
         since=None if seconds is None else utc(host.clocks()[0] - seconds),
         since_seconds=seconds,
         restarts=unit.restarts,
@@ -145,6 +153,13 @@ def status(host: Host, unit_name: str) -> Status:
         promoted=utc(newest[0].promoted) if newest else None,
         changed_files=newest[1] if newest else [],
     )
+
+
+def was_stopped(seen: Seen) -> bool:
+    """Whether somebody stopped the unit. systemd calls it failed where the server then did not end as it should."""
+    unit = seen.unit
+    orderly = unit.active_state == "inactive" and unit.load_state == "loaded" and not unit.job
+    return orderly or (unit.active_state == "failed" and seen.stop.how in _STOPS)
 
 
 def ask_server(unit: Unit, server: Server, probes: Probes, journal: Journal, timeout: float) -> Answers:
@@ -178,6 +193,13 @@ def ask_server(unit: Unit, server: Server, probes: Probes, journal: Journal, tim
 def utc(seconds: float) -> str:
     """A moment since the epoch for people and machines."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat("T", "seconds")
+
+
+def _state(unit: Unit) -> str:
+    """One word for people, the most telling of the three that systemd has."""
+    if unit.load_state not in ("loaded", ""):
+        return unit.load_state
+    return unit.sub_state if unit.sub_state.startswith("auto-restart") else unit.active_state
 
 
 def _age(values: Mapping[str, str], unit: Unit, now: float) -> float | None:

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Callable, Protocol
@@ -110,6 +111,8 @@ class HostProbes:
     journal: Journal
     run: Runner
     request_timeout: float
+    remaining: Callable[[], float] = lambda: math.inf
+    """Seconds until the whole wait is over: no request goes on for longer, unless it would be too short for any."""
 
     def unit(self) -> Unit:
         """See `Probes`."""
@@ -130,23 +133,26 @@ class HostProbes:
 
     def models(self) -> Answer:
         """See `Probes`."""
-        return self.client.get("/v1/models", self.request_timeout)
+        return self.client.get("/v1/models", self._seconds(self.request_timeout))
 
     def ready(self) -> Answer:
         """See `Probes`."""
-        return self.client.get("/ready", self.request_timeout)
+        return self.client.get("/ready", self._seconds(self.request_timeout))
 
     def health(self) -> Answer:
         """See `Probes`."""
-        return self.client.get("/health", GENERATION_TIMEOUT)
+        return self.client.get("/health", self._seconds(GENERATION_TIMEOUT))
 
     def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
         """See `Probes`."""
         content = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
-        return self.client.post("/v1/completions", content, GENERATION_TIMEOUT)
+        return self.client.post("/v1/completions", content, self._seconds(GENERATION_TIMEOUT))
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
         """See `Probes`; the kernel's lines of the same time are among them."""
         entries = self.journal.last(self.unit_name, invocation_id)
         kernel = self.journal.kernel(entries[0].time) if entries else []
         return sorted([*entries, *kernel], key=lambda entry: entry.time)
+
+    def _seconds(self, wanted: float) -> float:
+        return min(wanted, max(self.remaining(), 1.0))

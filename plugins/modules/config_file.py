@@ -96,13 +96,33 @@ names:
   elements: str
   returned: success
   sample: [model-path, pp-size, served-model-name, trust-remote-code]
+changes:
+  description:
+    - The values that are not what they were, by name. A value that is not there is null, a secret is C(<secret>).
+    - Empty where the file was not written by this module before.
+  type: dict
+  returned: success
+  sample: {pp-size: {before: 4, after: 8}}
+checksum_before:
+  description: The SHA-256 of the file as it was; empty where there was none.
+  type: str
+  returned: success
+  sample: ""
 """
 
+import hashlib
 import os
 import tempfile
+from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._config import FORMATS, ConfigError, public_diff
+from ansible_collections.gpufleet.sglang.plugins.module_utils._config import (
+    FORMATS,
+    HIDDEN,
+    ConfigError,
+    Format,
+    public_diff,
+)
 
 
 def write(module: AnsibleModule, path: str, text: str) -> None:
@@ -113,6 +133,23 @@ def write(module: AnsibleModule, path: str, text: str) -> None:
     with os.fdopen(handle, "w", encoding="utf-8") as stream:
         stream.write(text)
     module.atomic_move(temporary, path)
+
+
+def changes(
+    form: Format, before: dict[str, Any], after: dict[str, Any], secret_keys: frozenset[str]
+) -> dict[str, dict[str, Any]]:
+    """The values that differ, by name, without the secrets."""
+
+    def shown(values: dict[str, Any], name: str) -> Any:
+        secret = name in secret_keys or form.is_secret(name)
+        return HIDDEN if secret and name in values else values.get(name)
+
+    names = sorted({*before, *after}) if before else []
+    return {
+        name: {"before": shown(before, name), "after": shown(after, name)}
+        for name in names
+        if before.get(name) != after.get(name)
+    }
 
 
 def main() -> None:
@@ -140,6 +177,7 @@ def main() -> None:
         old = ""
     except (OSError, UnicodeDecodeError) as error:
         module.fail_json(msg=f"{path} was not written, since what is there cannot be read: {error}", path=path)
+    before: dict[str, Any] = {}
     try:
         before = form.load(old) if old else {}
         shown = public_diff(form, before, after, frozenset(secrets))
@@ -159,6 +197,8 @@ def main() -> None:
         changed=changed,
         path=path,
         names=list(after),
+        changes=changes(form, before, after, frozenset(secrets)),
+        checksum_before=hashlib.sha256(old.encode("utf-8")).hexdigest() if old else "",
         diff={"before_header": path, "after_header": path, "before": shown[0], "after": shown[1]},
     )
 

@@ -314,18 +314,31 @@ def main() -> None:
 
     run = runner(module)
     journal = Journal(run, environment_for_parsing(os.environ))
-    probes = HostProbes(unit, server.host, server.port, server.client(), journal, run, params["request_timeout"])
     pace = Pace(params["poll_interval"], params["timeout"], params["slice"] or None)
     if module.check_mode:
         pace = Pace(params["poll_interval"], float("inf"), 0)
     earlier = dict(params["resume"])
     offset = float(earlier.pop("elapsed", 0)) - time.monotonic()
     wait = Wait.from_dict(earlier)
+
+    def clock() -> float:
+        return offset + time.monotonic()
+
+    probes = HostProbes(
+        unit,
+        server.host,
+        server.port,
+        server.client(),
+        journal,
+        run,
+        params["request_timeout"],
+        lambda: pace.timeout - clock(),
+    )
     try:
-        verdict = run_slice(wait, wanted_of(params, server), probes, journal, pace, lambda: offset + time.monotonic())
+        verdict = run_slice(wait, wanted_of(params, server), probes, journal, pace, clock)
     except SystemdError as error:
         module.fail_json(msg=f"{unit} cannot be looked at: {error}")
-    result = seen(wait, verdict, unit, round(offset + time.monotonic(), 3))
+    result = seen(wait, verdict, unit, round(clock(), 3))
     if verdict.failure is None:
         module.exit_json(**result)
     failure = verdict.failure

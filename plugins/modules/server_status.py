@@ -107,7 +107,7 @@ servers:
     state:
       description:
         - systemd's C(ActiveState), as V(active), V(activating), V(failed) or V(inactive); V(auto-restart) for a unit
-          that failed and is going to be started again.
+          that failed and is going to be started again; V(not-found) or V(masked) for one that cannot be started.
       type: str
       returned: always
       sample: active
@@ -249,7 +249,9 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
 
 def find_requests(module: AnsibleModule, host: RealHost, units: list[str]) -> None:
     """Begin again in the Python of a server, which has the library; fail where none has."""
-    pythons = [path for unit in units for path in re.findall(r"path=(\S+/python\S*)", host.show(unit).get("ExecStart", ""))]
+    pythons = [
+        path for unit in units for path in re.findall(r"path=(\S+/python\S*)", host.show(unit).get("ExecStart", ""))
+    ]
     found = None if has_respawned() else probe_interpreters_for_module(pythons, "requests")
     if not found:
         module.fail_json(msg=missing_required_lib("requests"))

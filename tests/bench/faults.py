@@ -199,6 +199,7 @@ STANDIN = (
     Fault(
         "journal flood", "ready",
         "standin " + played({"flood": {"seconds": 6, "lines_per_second": 10000}}, "listen", {"wait": 2}, "ready"),
+        visible="rate limits of the journal leave no such line", after=8,
     ),
     Fault(
         "binary and coloured lines", "ready",
@@ -206,7 +207,7 @@ STANDIN = (
                             {"log": ["\u001b[31mred\u001b[0m", "\u0001\u0002 \u00e4 \udcff".encode("utf-8", "ignore").decode()]},
                             "listen", "ready") + " Environment=LC_ALL=de_DE.UTF-8",
     ),
-    Fault("slow answers", "ready", bad({"delay": 3, "body": {"data": [{"id": "tiny"}]}})),
+    Fault("slow answers", "ready", bad({"delay": 3, "body": {"data": [{"id": "tiny"}]}}), after=3),
     Fault("answers too slow", "timeout", bad({"delay": 30}), DEAD_END, after=8),
     Fault("answers that drip", "timeout", bad({"drip": 0.5, "body": "x" * 100}), DEAD_END, after=8),
     Fault("answers cut short", "bad_answer", bad({"body": "{", "size": 100, "cut": 1}), DEAD_END, after=8),
@@ -286,7 +287,7 @@ class Loop(threading.Thread):
     def look(self, at: float) -> None:
         said = on_host("loop").strip()
         if said in ("FAILED", "READY") and not self.said:
-            self.said, self.at = said, at
+            self.said, self.at = said, max(at, time.time())
 
     def conclude(self) -> None:
         """Nothing changes any more: what it would say at its next look is what it would say now."""
@@ -359,7 +360,7 @@ def attempt(fault: Fault, keep: bool) -> Outcome:
     ready = content["ready"]
     failure = ready.get("failure", {})
     said = "ready" if ready.get("ready") else failure.get("cause", ready.get("msg", "?"))
-    pattern = "fired up" if fault.expected == "ready" else fault.visible
+    pattern = fault.visible or ("fired up" if fault.expected == "ready" else "")
     visible = ((first_line(pattern, began) if pattern else None) or prepared) + fault.after
     # Nobody can tell before being asked.
     late = content["returned"] - max(visible, content["began"] + fault.after)

@@ -1,13 +1,13 @@
 # Copyright (c) 2026, gpufleet contributors
 # GNU General Public License v3.0+ (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-# shellcheck shell=sh
+# shellcheck shell=sh disable=SC2119,SC2120 # called by faults.py, with arguments
 
 # What faults.py does on the test host. One unit, sglang-fault.service on port 30100, is now real SGLang, now a stand-in.
 unit=sglang-fault
 file=/etc/systemd/system/$unit.service
 
-# real [-UNIT-LINE...] LINE...: SGLang as the demo's, with these lines in server.yaml in place of those of the same keys
+# real LINE...: SGLang as the demo's, with these lines in server.yaml in place of those of the same keys
 real() {
     mkdir -p /etc/sglang/fault
     cp /etc/sglang/demo/environment /etc/sglang/fault/environment
@@ -69,21 +69,21 @@ model() {
 
 # process TITLE: the pid of a process of the unit
 process() {
-    for pid in $(cat "/sys/fs/cgroup/system.slice/$unit.service/cgroup.procs"); do
+    while read -r pid; do
         tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "$1" && echo "$pid"
-    done | head -n 1
+    done <"/sys/fs/cgroup/system.slice/$unit.service/cgroup.procs" | head -n 1
 }
 
 # certificate NAME DAYS: signed by an authority of its own
 certificate() {
-    cd /root
+    cd /root || return
     openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -days "$2" -subj "/CN=$1" \
         -addext "subjectAltName=$1" 2>/dev/null
 }
 
 # expired: a certificate that was good until yesterday
 expired() {
-    cd /root
+    cd /root || return
     mkdir -p ca && : >ca/index.txt && echo 01 >ca/serial
     printf '[ca]\ndefault_ca=c\n[c]\ndatabase=ca/index.txt\nserial=ca/serial\nnew_certs_dir=ca\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n' >ca/conf
     certificate IP:127.0.0.1 2

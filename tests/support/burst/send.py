@@ -19,8 +19,8 @@ from typing import Any
 
 import requests
 
-# Tokens of a prompt. Each prompt of a burst starts with another one: the scheduler may let requests with a common prefix
-# wait for each other.
+# Tokens of a prompt. Each prompt of a burst starts with another one: a scheduler may let requests that start alike wait
+# for each other.
 _PROMPT = 4
 _TIMEOUT = 300.0
 

@@ -22,7 +22,7 @@ from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_readiness imp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-EXAMPLES = settings(max_examples=int(os.environ.get("GPUFLEET_FUZZ", "200")))
+EXAMPLES = settings(max_examples=int(os.environ.get("GPUFLEET_FUZZ", "100")))
 
 # Pieces that mean something, in any order and with anything between them.
 WORDS = st.sampled_from(

@@ -19,6 +19,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._server_args_progr
     is_deprecated,
     options,
     takes_proxy_tensors,
+    words,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -84,7 +85,7 @@ def test_all_that_is_wrong_is_told_at_once(parser: Parser) -> None:
     assert found[-1]["message"] == "model-path: expected a value, found none"
 
 
-@pytest.mark.parametrize("name", ["model-path", "model", "mod"])
+@pytest.mark.parametrize("name", ["model-path", "model", "model-p"])
 def test_a_required_argument_by_any_name(parser: Parser, name: str) -> None:
     """An alias will do."""
     assert not [finding for finding in check_each(parser, {name: "/m"}) if finding["severity"] == "error"]
@@ -107,21 +108,24 @@ def test_what_is_given_right_is_not_mentioned(parser: Parser) -> None:
 
 
 NAMES = st.text("abcdefghijklmnopqrstuvwxyz-", min_size=1, max_size=12)
+KNOWN = st.sampled_from(["model", "pp-size", "pipeline", "trust-remote-code", "stop-words", "extra", "cuda"])
 VALUES = st.one_of(
     st.integers(), st.floats(allow_nan=False), st.booleans(), st.text(), st.lists(st.text(), max_size=2), st.just({})
 )
 
 
-@given(st.dictionaries(st.one_of(st.sampled_from(["pp-size", "trust-remote-code", "kv-cache-dtype"]), NAMES), VALUES))
-def test_nothing_but_findings(values: dict[str, Any]) -> None:
-    """Whatever is given; and what has no error among it, argparse takes as well."""
-    findings = check_each(make_parser(), values)
+@given(st.dictionaries(st.one_of(KNOWN, NAMES), VALUES), st.booleans())
+def test_nothing_but_findings(values: dict[str, Any], complete: bool) -> None:
+    """One line each, whatever is given; and where none is an error, argparse takes it all together."""
+    parser = make_parser()
+    values = {**values, "model": "/m"} if complete else values
+    findings = check_each(parser, values)
     assert all("\n" not in finding["message"] for finding in findings)
-    assert (
-        [finding for finding in findings if finding["code"] == "missing_argument"]
-        or "model-path" in values
-        or any("model-path".startswith(name) or name == "model" for name in values)
-    )
+    if not any(finding["severity"] == "error" for finding in findings):
+        found = {name: find(options(parser), name) for name in values}
+        parser.parse_args(
+            [word for name, action in found.items() if action for word in words(action, name, values[name])]
+        )
 
 
 def test_names_cut_short_are_found_as_argparse_finds_them(parser: Parser) -> None:
@@ -131,8 +135,10 @@ def test_names_cut_short_are_found_as_argparse_finds_them(parser: Parser) -> Non
         for length in range(1, len(option) + 1):
             cut = option[:length]
             action = find(known, cut)
-            seen = {id(known[name]) for name in known if name.startswith(cut)}
+            seen = [name for name in known if name.startswith(cut)]
             assert (action is not None) == (cut in known or len(seen) == 1)
+            if action is not None and action.nargs is None and action.type is int:
+                assert getattr(parser.parse_args(["--model", "x", f"--{cut}", "5"]), action.dest) == 5
 
 
 def test_help_that_speaks_of_something_else_is_not_deprecated() -> None:
