@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -23,9 +24,13 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         """Return what the module returns, a plan that cannot work included."""
         super().run(tmp, task_vars)
+        task_vars = dict(task_vars or {})
+        if self._connection.transport == "local":
+            # With -c local it is about a host that is not there yet; what is there is the Python that runs this.
+            task_vars.setdefault("ansible_python_interpreter", sys.executable)
         result = dict(self._execute_module(task_vars=task_vars))
         shown = self._task.args.get("show", "none")
         if shown in ("short", "full") and "scheduler" in result:
-            host = str((task_vars or {}).get("inventory_hostname", "localhost"))
+            host = str(task_vars.get("inventory_hostname", "localhost"))
             display.display("\n".join([f"\n{host}", *render(result, short=shown == "short")]))
         return result

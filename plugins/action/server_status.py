@@ -27,7 +27,8 @@ NARROWEST = 8
 HEADINGS = ("host", "server", "unit", "since", "SGLang", "model", "pp", "cap", "ready", "last deploy")
 _NAMES = (0, 1, 5, 8)  # what may be cut
 _NUMBERS = (6, 7)  # what is set to the right
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_UNITS = ((86400, "d"), (3600, "h"), (60, "min"))
 # What Ansible says around the reason.
 _WRAPPING = re.compile(r"\A(?:Task failed: |Module failed: |Data could not be sent to remote host .*? over ssh: )+")
 _READY, _WAITING, _STOPPED, _FAILED, _NOTE, _UNKNOWN = "✓…·✗!?"
@@ -58,6 +59,7 @@ class Row:
     mark: str
     cells: tuple[str, ...]
     notes: tuple[str, ...] = ()
+    cause: str = ""
 
 
 def render(results: Mapping[str, Mapping[str, Any]], now: datetime) -> list[str]:
@@ -101,7 +103,7 @@ def _rows(host: str, result: Mapping[str, Any]) -> Iterator[Row]:
     host = _printable(host)
     if "servers" not in result:
         said = "unreachable" if result.get("unreachable") else "cannot be looked at"
-        yield Row(_UNKNOWN, (host, said), (_WRAPPING.sub("", str(result.get("msg", "")).split("\n")[0]),))
+        yield Row(_UNKNOWN, (host, said), (_WRAPPING.sub("", str(result.get("msg", "")).partition("\n")[0]),))
         return
     if not result["servers"]:
         yield Row(_STOPPED, (host, "no server"))
@@ -118,7 +120,8 @@ def _rows(host: str, result: Mapping[str, Any]) -> Iterator[Row]:
             _readiness(server),
             _proven(server),
         )
-        yield Row(_mark(server), tuple(map(_printable, cells)), tuple(_notes(server)))
+        cause = _printable(server["failure"]["cause"]) if server["failure"] else ""
+        yield Row(_mark(server), tuple(map(_printable, cells)), tuple(_notes(server)), cause)
 
 
 def _mark(server: Mapping[str, Any]) -> str:
@@ -149,7 +152,7 @@ def _proven(server: Mapping[str, Any]) -> str:
 def _notes(server: Mapping[str, Any]) -> Iterator[str]:
     failure = server["failure"]
     if failure:
-        yield f"{failure['summary']}."
+        yield f"{failure['summary'][:1].upper()}{failure['summary'][1:]}."
         if failure["advice"]:
             yield f"→ {failure['advice']}"
     elif server["detail"]:
@@ -168,7 +171,7 @@ def _noted(row: Row, wide: int) -> Iterator[str]:
     if not any(row.notes):
         return
     mark = _NOTE if row.mark == _READY else row.mark
-    yield f"{mark} {' '.join(row.cells[:2])}"[:wide]
+    yield _fit(" ".join(filter(None, (mark, *row.cells[:2], row.cause))), wide)
     for note in row.notes:
         hanging = 6 if note.startswith(("→ ", "* ")) else 4
         yield from textwrap.wrap(
@@ -189,25 +192,20 @@ def _widths(widths: Sequence[int]) -> list[int]:
 
 def _line(mark: str, cells: Sequence[str], widths: Sequence[int]) -> str:
     if len(cells) == 2:  # of a host, not of a server
-        return f"{mark} {_fit(cells[0], widths[0]):<{widths[0]}}  {cells[1]}"
+        return _fit(f"{mark} {_fit(cells[0], widths[0]):<{widths[0]}}  {cells[1]}")
     drawn = (
         f"{_fit(cell, width):>{width}}" if column in _NUMBERS else f"{_fit(cell, width):<{width}}"
         for column, (cell, width) in enumerate(zip(cells, widths))
     )
-    return f"{mark} {'  '.join(drawn)}".rstrip()
+    return _fit(f"{mark} {'  '.join(drawn)}".rstrip())
 
 
 def _age(seconds: float | None) -> str:
-    """A time in two units at most."""
+    """A time in whole units, of which there are two at least."""
     if seconds is None:
         return "-"
-    minutes = int(seconds // 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, days = minutes // 60, minutes // 1440
-    return f"{hours} h {minutes % 60:02} m" if hours < 24 else f"{days} d {hours % 24} h"
+    size, unit = next((known for known in _UNITS if seconds >= 2 * known[0]), (1, "s"))
+    return f"{int(seconds // size)} {unit}"
 
 
 def _known(value: Any) -> str:
@@ -218,10 +216,10 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
-def _fit(text: str, columns: int) -> str:
+def _fit(text: str, columns: int = WIDTH) -> str:
     return text if len(text) <= columns else text[: columns - 1] + "…"
 
 
 def _printable(text: str) -> str:
     """Keep what a host or a model calls itself from moving the cursor."""
-    return "".join(sign if sign.isprintable() or sign == "\n" else "?" for sign in text)
+    return "".join(sign if sign.isprintable() else "?" for sign in text)

@@ -83,7 +83,6 @@ CAUSES: tuple[Cause, ...] = (
         (
             r"Model architectures .+ are not supported",
             r"does not recognize this architecture",
-            r"Unrecognized model in ",
             r"ValueError: Unsupported .*(?:model|architecture|kimi_k25)",
         ),
     ),
@@ -110,6 +109,7 @@ CAUSES: tuple[Cause, ...] = (
         "Correct sglang_server_model_path: a directory with a config.json that the service user can read.",
         (
             r"does not appear to have a file named config\.json",
+            r"Unrecognized model in .+config\.json",
             r"Repo id must (?:be|use)",
             r"HFValidationError",
             r"LocalEntryNotFoundError",

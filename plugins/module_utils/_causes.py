@@ -26,6 +26,8 @@ EVIDENCE_LINES = 12
 """Lines of the journal that a failure carries at most."""
 MAX_SHOWN = 2000
 """Characters of such a line."""
+AFTERMATH = 300.0
+"""Seconds before the last line in which the cause of an end is looked for: a server may have run for months."""
 
 _PATTERNS = tuple((re.compile("|".join(cause.patterns)), cause) for cause in CAUSES)
 _ASSIGNED = re.compile(
@@ -73,7 +75,7 @@ def first_cause(entries: Iterable[Entry]) -> tuple[Cause, Entry] | None:
 def explain_exit(unit: Unit, entries: Sequence[Entry], secrets: Sequence[str] = ()) -> Failure:
     """Why a unit's process ended, from how it ended and what it said."""
     again = f" (started {unit.restarts + 1} times)" if unit.restarts else ""
-    found = first_cause(entries)
+    found = first_cause(entry for entry in entries if entry.time >= entries[-1].time - AFTERMATH)
     if found is not None:
         return _told(*found, entries, secrets, again)
     code = next(code for code, holds in _BY_EXIT if holds(unit))

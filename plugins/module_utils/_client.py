@@ -48,7 +48,8 @@ class Answer:
     @property
     def untrusted(self) -> bool:
         """Whether the server's certificate was refused, which no waiting helps against."""
-        return self.error.startswith("TLS: ") and "certificate" in self.error.lower()
+        words = ("certificate", "doesn't match")  # the second one is how urllib3 before 2.0 says it
+        return self.error.startswith("TLS: ") and any(word in self.error.lower() for word in words)
 
     @property
     def text(self) -> str:

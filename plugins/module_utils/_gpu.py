@@ -9,9 +9,9 @@
 from __future__ import annotations
 
 import re
-import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from dataclasses import dataclass
+from xml.etree import ElementTree
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Runner
 

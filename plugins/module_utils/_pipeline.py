@@ -12,6 +12,8 @@ many there are is known from the HTTP side; how they lie is that number over wha
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -144,15 +146,15 @@ def _limit(pipeline: Pipeline, load: Load) -> str:
 
 
 def read_metrics(text: str) -> Iterable[tuple[str, dict[str, str], float]]:
-    """Name, labels and value of each sample in the text form of Prometheus; lines of another form are left out."""
+    """Name, labels and value of each sample in the text form of Prometheus; what is not a number is left out."""
     for line in text.splitlines():
         match = _SAMPLE.match(line.strip())
         if match is None:
             continue
-        try:
-            yield match["name"], dict(_LABEL.findall(match["labels"] or "")), float(match["value"])
-        except ValueError:
-            continue
+        with contextlib.suppress(ValueError):
+            value = float(match["value"])
+            if math.isfinite(value):
+                yield match["name"], dict(_LABEL.findall(match["labels"] or "")), value
 
 
 Sample = Sequence["tuple[str, dict[str, str], float]"]
@@ -160,7 +162,7 @@ Sample = Sequence["tuple[str, dict[str, str], float]"]
 
 def _greatest(sample: Sample, name: str) -> float:
     """The value of a gauge that each rank exports for itself."""
-    return max((value for key, _labels, value in sample if key == name and value == value), default=0.0)
+    return max((value for key, _labels, value in sample if key == name), default=0.0)
 
 
 def _total(sample: Sample, name: str, paths: re.Pattern[str]) -> float | None:
@@ -168,6 +170,4 @@ def _total(sample: Sample, name: str, paths: re.Pattern[str]) -> float | None:
     values = [(labels, value) for key, labels, value in sample if key == name]
     if not values:
         return None
-    return sum(
-        value for labels, value in values if any(paths.search(label) for label in labels.values()) and value == value
-    )
+    return sum(value for labels, value in values if any(paths.search(label) for label in labels.values()))

@@ -23,6 +23,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import (
     explain_exit,
     explain_wait,
     failure,
+    redact,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Signs
@@ -32,7 +33,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Un
 
 GENERATION_TIMEOUT = 30.0
 """Seconds for /health, which SGLang itself gives up after 20, and for the completion."""
-TRIES_OF_COMPLETION = 3
+TRIES_OF_COMPLETION = 2
 """A completion that comes back without a token is asked for again before it counts: the first one may be cut short."""
 
 
@@ -123,7 +124,8 @@ class Wait:
         """A start that was not known before: its journal is read from its beginning."""
         self.invocation_id, self.restarts = unit.invocation_id, unit.restarts
         self.cursor, self.signs, self.life = "", Signs(), Life(at=now)
-        self.health_at, self.rang, self.completions, self.completion_at = None, False, 0, None
+        self.health_at, self.rang = None, False
+        self.completion_at, self.completions, self.empty_completions = None, 0, 0
 
     def to_dict(self) -> dict[str, Any]:
         """A form that passes through JSON, for `from_dict`."""
@@ -216,7 +218,7 @@ def _port_belongs_to_unit(this: Look) -> Verdict | None:
     listener = this.probes.listener(this.unit) if this.unit else None
     if listener is None:
         return Verdict(min(signs.phase, "capturing", key=PHASES.index), _progress(this))
-    stranger = f"process {listener.pid} ({listener.command})"
+    stranger = f"process {listener.pid} ({redact(listener.command, this.wanted.secrets)})"
     if listener.owner == "foreign":
         return Verdict(signs.phase, failure=failure("foreign_listener", stranger))
     if listener.owner == "stale":

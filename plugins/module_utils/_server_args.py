@@ -11,7 +11,6 @@ The keys of the server never leave this process: the program gets a word in thei
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import grp
 import hashlib
@@ -21,7 +20,6 @@ import os
 import pwd
 import re
 import shutil
-import signal
 import subprocess
 import tempfile
 from collections.abc import Iterable, Mapping
@@ -42,6 +40,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import hi
 
 PLACEHOLDER = "secret"
 _KEPT = 100
+_TIMED_OUT = 124
 _TOP_LEVEL_KEY = re.compile(r"^(?P<key>(?:--)?[A-Za-z][A-Za-z0-9_-]*)[ \t]*:", re.MULTILINE)
 
 # No GPU is in sight, nothing is fetched, and the cores stay with the server that runs.
@@ -140,32 +139,28 @@ def _run(python: str, question: Question) -> dict[str, Any]:
         if account:
             os.chown(directory, account["user"], account["group"])
             os.chown(source, account["user"], account["group"])
-        with subprocess.Popen(
-            [python, "-s", source],
-            stdin=subprocess.PIPE,
+        # run_command knows no other user; timeout(1) also ends what the parser has started.
+        ended = subprocess.run(  # pylint: disable=ansible-bad-function
+            ["timeout", "--kill-after=5", f"{question.timeout:f}", python, "-s", source],  # noqa: S607 - by PATH
+            input=json.dumps({"values": question.values}),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             cwd=directory,
             env=_environment(question.environment, directory),
-            start_new_session=True,
             encoding="utf-8",
+            check=False,
             **account,
-        ) as process:
-            try:
-                output, _nothing = process.communicate(json.dumps({"values": question.values}), question.timeout)
-                said: dict[str, Any] = json.loads(output)
-            except subprocess.TimeoutExpired:
-                reason = f"its parser did not answer within {question.timeout:g} s"
-            except ValueError:
-                reason = f"its parser ended with status {process.returncode} and without an answer"
-            else:
-                return said
-            finally:
-                # Nothing that the parser started is left.
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
+        )
+        said: dict[str, Any] = json.loads(ended.stdout)
     except OSError as error:
         reason = f"its Python does not run: {error}"
+    except ValueError:
+        if ended.returncode == _TIMED_OUT:
+            reason = f"its parser did not answer within {question.timeout:g} s"
+        else:
+            reason = f"its parser ended with status {ended.returncode} and without an answer"
+    else:
+        return said
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     advice = f"run {python} -c 'import sglang.srt.server_args' to see more; the start of the server will tell"
@@ -173,7 +168,7 @@ def _run(python: str, question: Question) -> dict[str, Any]:
 
 
 def _account(user: str | None) -> dict[str, Any]:
-    """The arguments of Popen for another user than the one that runs this."""
+    """The arguments of subprocess.run for another user than the one that runs this."""
     if user is None:
         return {}
     try:

@@ -325,10 +325,12 @@ def check_pipeline(models: Path, given: Mapping[str, Any], architecture: str | N
 def takes_proxy_tensors(models: Path, architecture: str) -> bool | None:
     """Whether ``forward`` of that class takes ``pp_proxy_tensors``, from the sources; None where they do not tell."""
     defines = re.compile(rf"^class {re.escape(architecture)}\b", re.MULTILINE)
-    for path in sorted(models.rglob("*.py")):
-        if defines.search(path.read_text(encoding="utf-8")):
-            return _class_takes(path, architecture, depth=10)
-    return None
+    # Some names are used in several files; the file that offers the class to SGLang is the one that counts.
+    offers = re.compile(rf"^EntryClass\b[^\]]*\b{re.escape(architecture)}\b", re.MULTILINE)
+    sources = {path: path.read_text(encoding="utf-8") for path in sorted(models.rglob("*.py"))}
+    defining = [path for path, text in sources.items() if defines.search(text)]
+    offering = [path for path in defining if offers.search(sources[path])] or defining
+    return _class_takes(offering[0], architecture, depth=10) if len(offering) == 1 else None
 
 
 def _class_takes(path: Path, name: str, depth: int) -> bool | None:

@@ -4,9 +4,9 @@
 
 # This file is private to the collection: it may change without notice.
 
-"""What there is to know of a server at one look: its unit, its files, what it answers. Nothing is changed or waited for.
+"""What there is to know of a server at one look: its unit, its files, what it answers. Nothing is changed.
 
-The server is asked for one thing once, in a bounded time. What is not known is None.
+The server is asked for each thing once, in a bounded time. What is not known is None.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _UNIT = re.compile(r"sglang-(?P<name>[A-Za-z0-9_.:-]+)\.service\Z")
 _EXECUTABLE = re.compile(r"path=(\S+)")
 _DIST_INFO = re.compile(r"sglang-(?P<version>\d[^-]*)\.dist-info\Z")
 _STOPS = {
-    "killed_itself": "asked to stop, it killed itself, as releases up to 0.5.18 do",
-    "timeout": "asked to stop, it did not end in time and was killed by systemd",
+    "killed_itself": "Asked to stop, it killed itself, as releases up to 0.5.18 do",
+    "timeout": "Asked to stop, it did not end in time and was killed by systemd",
 }
 _OPEN = PHASES.index("listening")
 

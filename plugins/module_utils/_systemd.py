@@ -53,7 +53,8 @@ class Unit:
     def is_failing(self) -> bool:
         """Whether this start has ended in a failure, also where what is left of it is still being killed."""
         ended = self.active_state == "deactivating" and self.result not in ("success", "")
-        return ended or self.active_state == "failed" or self.sub_state.startswith("auto-restart")
+        failed = self.active_state == "failed" and not self.job  # else somebody has just asked for another start
+        return ended or failed or self.sub_state.startswith("auto-restart")
 
     @property
     def exit_text(self) -> str:

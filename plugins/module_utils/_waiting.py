@@ -13,6 +13,7 @@ import re
 from dataclasses import dataclass
 from typing import Callable, Protocol
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import AFTERMATH
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer, Client
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Journal
 from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import (
@@ -112,7 +113,7 @@ class HostProbes:
     run: Runner
     request_timeout: float
     remaining: Callable[[], float] = lambda: math.inf
-    """Seconds until the whole wait is over: no request goes on for longer, unless it would be too short for any."""
+    """Seconds until there is a verdict in any case: no request goes on for longer, but for a second that each has."""
 
     def unit(self) -> Unit:
         """See `Probes`."""
@@ -149,9 +150,9 @@ class HostProbes:
         return self.client.post("/v1/completions", content, self._seconds(GENERATION_TIMEOUT))
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
-        """See `Probes`; the kernel's lines of the same time are among them."""
+        """See `Probes`; the kernel's lines of the time just before the end are among them."""
         entries = self.journal.last(self.unit_name, invocation_id)
-        kernel = self.journal.kernel(entries[0].time) if entries else []
+        kernel = self.journal.kernel(max(entries[0].time, entries[-1].time - AFTERMATH)) if entries else []
         return sorted([*entries, *kernel], key=lambda entry: entry.time)
 
     def _seconds(self, wanted: float) -> float:

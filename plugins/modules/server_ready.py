@@ -332,7 +332,7 @@ def main() -> None:
         journal,
         run,
         params["request_timeout"],
-        lambda: pace.timeout - clock(),
+        lambda: min(pace.timeout, wait.life.at + (params["stall_timeout"] or float("inf"))) - clock(),
     )
     try:
         verdict = run_slice(wait, wanted_of(params, server), probes, journal, pace, clock)

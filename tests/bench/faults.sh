@@ -16,6 +16,7 @@ real() {
         sed -i "/^${line%%:*}:/d" /etc/sglang/fault/server.yaml
         echo "$line" >>/etc/sglang/fault/server.yaml
     done
+    chmod 644 /etc/sglang/fault/*
     sed -e '/sha256sum/d' -e 's/demo/fault/g' /etc/systemd/system/sglang-demo.service >$file
     start
 }
@@ -90,6 +91,12 @@ expired() {
     openssl req -new -key key.pem -subj /CN=x -addext subjectAltName=IP:127.0.0.1 -out request.pem 2>/dev/null
     openssl ca -batch -config ca/conf -selfsign -keyfile key.pem -in request.pem -out certificate.pem -notext \
         -startdate 20250101000000Z -enddate 20250201000000Z 2>/dev/null
+}
+
+# tls: a stand-in with that certificate
+tls() {
+    standin '{"port": 30100, "tls": {"certfile": "/root/certificate.pem", "keyfile": "/root/key.pem"}}'
+    echo 'ssl-certfile: "/root/certificate.pem"' >>/etc/sglang/fault/server.yaml
 }
 
 # clean: as if nothing had been; prints what was left behind

@@ -23,8 +23,8 @@ from pathlib import Path
 
 from fleet import ENVIRONMENT, ROOT, tell
 
-sys.path.insert(0, str(ROOT / "tests/support/standin"))
-from standin import Standin  # noqa: E402
+sys.path.insert(0, str(ROOT / ".collections"))
+from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 
 HOSTS = 50
 LOADING = 20.0
@@ -87,7 +87,7 @@ def main() -> None:
             script = {"port": port, "models": ["other" if host in wrong else host], "steps": steps}
             servers.enter_context(Standin(script, io.StringIO()))
         done = subprocess.run(
-            ["ansible-playbook", "-i", str(directory / "inventory.json"), "-f", str(HOSTS), str(directory / "play.json")],
+            ["ansible-playbook", f"-i{directory}/inventory.json", f"-f{HOSTS}", f"{directory}/play.json"],
             env={**ENVIRONMENT, "PATH": f"{directory}:{ENVIRONMENT['PATH']}", "ANSIBLE_NOCOLOR": "1"},
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
         )  # fmt: skip

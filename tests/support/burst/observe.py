@@ -18,7 +18,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import dropwhile
 
@@ -74,13 +74,16 @@ def read_passes(lines: Iterable[str]) -> list[Pass]:
     return passes
 
 
-def observe(passes: Iterable[Pass], burst: str) -> Observation:
+def observe(passes: Sequence[Pass], burst: str) -> Observation:
     """Return what became of the requests whose names begin with *burst* and a hyphen.
 
     Raises ObservationError where they had company, where they moved from slot to slot, or where they never all ran or
     waited at the same time.
     """
-    own = [one for one in passes if any(name.startswith(f"{burst}-") for name in one.running)]
+    turns = [number for number, one in enumerate(passes) if any(name.startswith(f"{burst}-") for name in one.running)]
+    if not turns:
+        raise ObservationError(f"{burst}: none of its requests is in the log")
+    own = passes[turns[0] : turns[-1] + 1]
     first: dict[str, int] = {}
     last: dict[str, int] = {}
     for number, one in enumerate(own):
@@ -89,9 +92,7 @@ def observe(passes: Iterable[Pass], burst: str) -> Observation:
             last[name] = number
     strangers = sorted(name for name in first if not name.startswith(f"{burst}-"))
     if strangers:
-        raise ObservationError(f"{burst}: other requests ran in the same slots: {', '.join(strangers)}")
-    if not first:
-        raise ObservationError(f"{burst}: none of its requests is in the log")
+        raise ObservationError(f"{burst}: other requests ran at the same time: {', '.join(strangers)}")
 
     finish = min(last.values())
     started = {name for name, number in first.items() if number <= finish}

@@ -117,7 +117,8 @@ def test_the_last_to_wait_may_come_after_the_last_to_start() -> None:
     [
         ([], "none of its requests is in the log"),
         (["a-0"], "none of its requests is in the log"),
-        (["b-0 x | b-1", "b-0 | b-1"], "other requests ran in the same slots: x"),
+        (["b-0 x | b-1", "b-0 | b-1"], "other requests ran at the same time: x"),
+        (["b-0", "x y", "b-0"], "other requests ran at the same time: x, y"),
         (["b-0", "b-0 | b-1", "b-1 b-0", "b-0 | b-1", "b-1"], "requests moved from slot to slot"),
         (
             ["b-0", "b-1", "b-1"],

@@ -53,7 +53,7 @@ FREE = parse(print_xml([Card()] * 2))
 STRANGER = Process(812, "nginx: master process", "www-data", "nginx.service")
 
 
-def seen(values: Mapping[str, str] = STOPPED) -> Seen:
+def seen(values: Mapping[str, str]) -> Seen:
     """The unit, as systemctl show tells it."""
     return read_seen(UNIT, "".join(f"{key}={value}\n" for key, value in values.items()))
 
@@ -234,6 +234,8 @@ def test_what_would_be_in_the_way_of_a_server_that_still_runs() -> None:
         state=RUNNING, listeners={30000: 5}, own=(5, 6), left=[5, 6], cards=held(0, "90000 MiB", (6, "89000 MiB"))
     )
     assert look(predict, host).blockers == ()
+    host.cards = held(0, "90004 MiB", (6, "89900 MiB"), (812, "4 MiB"))
+    assert look(predict, host).blockers == ()
     host.cards = held(0, "95000 MiB", (6, "89000 MiB"), (812, "5000 MiB"))
     assert look(predict, host).blockers == (Blocker("gpu", STRANGER, gpu=0, used_mib=5000),)
     host.listeners = {30000: 812}
@@ -286,7 +288,7 @@ def test_how_the_last_run_ended(values: dict[str, str], how: str, clean: bool | 
 
 def test_an_end_is_told_in_words() -> None:
     assert seen(KILLED).stop.exit == "signal 9"
-    assert seen().stop.exit == "exit status 0"
+    assert seen(STOPPED).stop.exit == "exit status 0"
     assert seen({}).stop.exit == ""
 
 
@@ -396,7 +398,7 @@ def no_run(command: list[str]) -> tuple[int, str, str]:
 
 def test_leftovers_are_found_by_cgroup_and_by_mark(proc: Path) -> None:
     probes = HostProbes(UNIT, no_run, str(proc))
-    assert probes.leftovers(seen().unit) == [10, 11]
+    assert probes.leftovers(seen(STOPPED).unit) == [10, 11]
     assert probes.leftovers(seen({**STOPPED, "InvocationID": ""}).unit) == [10]
 
 

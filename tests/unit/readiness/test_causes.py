@@ -75,6 +75,11 @@ def test_a_loop_is_told_with_its_reason() -> None:
     assert "(started 4 times)" in explain_exit(replace(DIED, restarts=3), entries_of(OOM)).summary
 
 
+def test_what_was_long_before_the_end_did_not_cause_it() -> None:
+    entries = [Entry.of(OOM, 1000.0), Entry.of(NOISE, 90_000.0)]
+    assert explain_exit(DIED, entries).cause == "scheduler_died"
+
+
 def test_a_general_cause_does_not_explain_why_it_takes_long() -> None:
     assert explain_wait("timeout", "still loading", entries_of(NOISE)).cause == "timeout"
     assert explain_wait("timeout", "still loading", entries_of(OOM)).cause == "gpu_out_of_memory_at_runtime"

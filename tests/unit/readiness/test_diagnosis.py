@@ -102,7 +102,7 @@ def test_the_load_without_metrics_and_without_lines() -> None:
 
 
 def test_metrics_of_another_form_are_left_out() -> None:
-    assert len(list(read_metrics(METRICS))) == 8
+    assert len(list(read_metrics(METRICS))) == 7
     assert list(read_metrics("<html>\n\n{}")) == []
 
 

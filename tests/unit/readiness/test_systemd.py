@@ -52,6 +52,7 @@ def test_one_call_tells_all() -> None:
         ("ActiveState=deactivating\nSubState=stop-sigterm\nResult=success", False),
         ("ActiveState=deactivating\nSubState=final-sigkill\nResult=exit-code", True),
         ("ActiveState=failed\nSubState=failed\nResult=exit-code", True),
+        ("ActiveState=failed\nSubState=failed\nResult=exit-code\nJob=7", False),
         ("ActiveState=activating\nSubState=auto-restart\nResult=success", True),
         ("ActiveState=activating\nSubState=start-pre\nResult=success", False),
         ("", False),

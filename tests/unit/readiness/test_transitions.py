@@ -115,6 +115,7 @@ def test_a_new_start_gets_its_own_time() -> None:
     [
         (Listener("foreign", 7, "nginx"), "process 7 (nginx)"),
         (Listener("stale", 7, "python"), "process 7 (python), left over by an earlier start"),
+        (Listener("foreign", 7, "python x.py --api-key=abc"), "process 7 (python x.py --api-key=<secret>)"),
     ],
 )
 def test_somebody_else_takes_the_port_while_we_load(listener: Listener, said: str) -> None:

@@ -155,7 +155,10 @@ SOURCES = {
     "class Odd:\n forward = other\n"
     "class Loop(Loop):\n pass\n",
     "imported.py": "from sglang.srt.models.tiny import Yes\nfrom .tiny import No as Other\n"
-    "class FromElsewhere(Yes):\n pass\nclass FromBeside(Other):\n pass\n",
+    "class FromElsewhere(Yes):\n pass\nclass FromBeside(Other):\n pass\n"
+    "class Twice:\n def forward(self, x): pass\nclass Everywhere:\n def forward(self, x): pass\n",
+    "zz.py": "class Twice:\n def forward(self, x, pp_proxy_tensors): pass\n"
+    "class Everywhere:\n def forward(self, x): pass\nEntryClass = [\n    Twice,\n]\nOthers = [Everywhere]\n",
 }
 
 
@@ -171,6 +174,8 @@ SOURCES = {
         ("Odd", None),
         ("Loop", None),
         ("Unknown", None),
+        ("Twice", True),
+        ("Everywhere", None),
     ],
 )
 def test_whether_a_class_can_be_split(tmp_path: Path, architecture: str, takes: bool | None) -> None:

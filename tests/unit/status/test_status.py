@@ -57,7 +57,7 @@ SELF_KILLED = {
     "ExecMainExitTimestampMonotonic": "445000000",
 }
 CONFIG = {"served-model-name": "kimi-k2.6", "model-path": "/models/Kimi-K2.6", "pp-size": 8, "api-key": "hunter22"}
-SERVER = Server("127.0.0.1", 30000, False, "hunter22", "", True, CONFIG)
+SERVER = Server("127.0.0.1", 30000, tls=False, api_key="hunter22", admin_api_key="", verify=True, config=CONFIG)
 
 
 @dataclass
@@ -97,7 +97,7 @@ class Host:
         return self.kept
 
     def clocks(self) -> tuple[float, float]:
-        return 1_796_000_500.0, 500.0
+        return 1_795_996_900.0, 500.0
 
 
 def at(host: Host) -> Status:
@@ -105,11 +105,11 @@ def at(host: Host) -> Status:
 
 
 def test_a_server_that_is_ready() -> None:
-    seen = at(Host(kept=(Generation(7, 1_796_000_000.0, Path("/x")), ["/etc/sglang/kimi/server.yaml"])))
+    seen = at(Host(kept=(Generation(7, 1_795_996_800.0, Path("/x")), ["/etc/sglang/kimi/server.yaml"])))
     assert (seen.name, seen.unit, seen.state, seen.ready, seen.phase) == ("kimi", NAME, "active", True, "ready")
-    assert (seen.since, seen.since_seconds) == ("2026-11-30T00:53:20+00:00", 100.0)
+    assert (seen.since, seen.since_seconds) == ("2026-11-30T00:00:00+00:00", 100.0)
     assert (seen.model, seen.port, seen.pp_size, seen.restarts) == ("kimi-k2.6", 30000, 8, 2)
-    assert (seen.generation, seen.promoted) == (7, "2026-11-30T00:53:20+00:00")
+    assert (seen.generation, seen.promoted) == (7, "2026-11-30T00:00:00+00:00")
     assert seen.changed_files == ["/etc/sglang/kimi/server.yaml"]
     assert seen.restart_owed is True
 
@@ -132,10 +132,10 @@ def test_a_failure_comes_through() -> None:
     ("values", "detail"),
     [
         ({**ACTIVE, "ActiveState": "inactive", "SubState": "dead"}, ""),
-        (SELF_KILLED, "asked to stop, it killed itself, as releases up to 0.5.18 do"),
+        (SELF_KILLED, "Asked to stop, it killed itself, as releases up to 0.5.18 do"),
         (
             {**SELF_KILLED, "Result": "timeout"},
-            "asked to stop, it did not end in time and was killed by systemd",
+            "Asked to stop, it did not end in time and was killed by systemd",
         ),
     ],
 )
@@ -271,7 +271,7 @@ def test_a_server_that_loads_is_asked_for_nothing_and_its_journal_tells_the_phas
 def systemctl(command: list[str]) -> tuple[int, str, str]:
     printed = {
         "list-units": "sglang-b.service loaded active running SGLang server b\n",
-        "list-unit-files": "sglang-a.service enabled enabled\nsglang-b.service enabled enabled\nsglang-@.service static -\n",
+        "list-unit-files": "sglang-a.service enabled\nsglang-b.service enabled\nsglang-@.service static\n",
     }
     return 0, printed.get(command[1], "A=1\nB=x=y\nnonsense\n"), ""
 

@@ -19,19 +19,19 @@ NOW = datetime(2026, 11, 30, 3, 20, tzinfo=timezone.utc)
 TABLE = """\
 SGLang · 6 hosts · 1 of 4 servers ready · 2 not seen                            2026-11-30 03:20 UTC
 ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
-  HOST   SERVER  UNIT      SINCE      SGLang  MODEL      PP  CAP  READY              LAST DEPLOY
-✓ gpu-a  kimi    active    13 h 18 m  0.5.23  kimi-k2.6   8    4  yes                #7 Nov 29 14:04
-… gpu-b  kimi    active    1 min      0.5.23  kimi-k2.6   8    -  loading            #7 Nov 29 14:04
-· gpu-b  glm     inactive  2 d 7 h    0.5.23  glm-5       8    -  stopped            #7 Nov 29 14:04
-✗ gpu-c  kimi    failed    12 min     0.5.23  kimi-k2.6   8    -  gpu out of memor…  #7 Nov 29 14:04
+  HOST   SERVER  UNIT      SINCE   SGLang  MODEL      PP  CAP  READY                 LAST DEPLOY
+✓ gpu-a  kimi    active    13 h    0.5.23  kimi-k2.6   8    4  yes                   #7 Nov 29 14:04
+… gpu-b  kimi    active    74 s    0.5.23  kimi-k2.6   8    -  loading               #7 Nov 29 14:04
+· gpu-b  glm     inactive  2 d     0.5.23  glm-5       8    -  stopped               #7 Nov 29 14:04
+✗ gpu-c  kimi    failed    12 min  0.5.23  kimi-k2.6   8    -  gpu out of memory a…  #7 Nov 29 14:04
 · gpu-d  no server
 ? gpu-e  unreachable
 ? gpu-f  cannot be looked at
 ━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━
 … gpu-b kimi
     22 of 64 shards, 210.4 GB read
-✗ gpu-c kimi
-    a GPU ran out of memory while the model was loaded: PP3.
+✗ gpu-c kimi gpu_out_of_memory_at_load
+    A GPU ran out of memory while the model was loaded: PP3.
     → Raise mem_fraction_static in sglang_server_args, or divide the layers better with
       SGLANG_PP_LAYER_PARTITION in sglang_server_environment.
 ? gpu-e unreachable
@@ -80,16 +80,17 @@ def test_what_is_said_of_a_server_that_is_ready(parts: dict[str, Any], note: str
         (None, "-"),
         (0.0, "0 s"),
         (59.9, "59 s"),
-        (60.0, "1 min"),
-        (3599.0, "59 min"),
-        (3600.0, "1 h 00 m"),
-        (86399.0, "23 h 59 m"),
-        (86400.0, "1 d 0 h"),
-        (8640000.0, "100 d 0 h"),
+        (119.9, "119 s"),
+        (120.0, "2 min"),
+        (7199.0, "119 min"),
+        (7200.0, "2 h"),
+        (172799.0, "47 h"),
+        (172800.0, "2 d"),
+        (8640000.0, "100 d"),
     ],
 )
 def test_ages(seconds: float | None, shown: str) -> None:
-    assert f"active  {shown}  " in drawn(server(since_seconds=seconds))[3].replace("     ", "  ").replace("   ", "  ")
+    assert f"  active  {shown}  " in drawn(server(since_seconds=seconds))[3].replace("    ", "  ").replace("   ", "  ")
 
 
 def test_a_server_of_which_little_is_known() -> None:
