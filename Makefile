@@ -44,8 +44,7 @@ ansible-lint: dev
 
 .PHONY: docs-lint
 docs-lint: ## documentation of modules, roles and guides; changelog
-	@$(WITH) docs antsibull-docs lint-collection-docs --plugin-docs --check-extra-docs-refs \
-	    --validate-collection-refs all --disallow-unknown-collection-refs .
+	@$(WITH) docs tests/gates/docs-lint
 	@$(WITH) docs antsibull-changelog lint
 
 .PHONY: units
@@ -94,7 +93,7 @@ demo-stop: ## remove that host
 	@tests/support/demo stop
 
 bench-%: dev ## measure something: see tests/bench/
-	@.venv/bin/python tests/bench/$(subst -,_,$*).py
+	@PYTHONPATH=.collections .venv/bin/python tests/bench/$(subst -,_,$*).py
 
 ##@ Maintenance
 

@@ -100,7 +100,7 @@ class Store:
             shutil.rmtree(leftover)
         return self.find(number)
 
-    def restore(self, generation: Generation, replace: Callable[[str, str], None]) -> None:
+    def restore(self, generation: Generation, replace: Callable[[str, str], object]) -> None:
         """Bring the files back. ``replace(source, destination)`` moves one into its place in one step."""
         for path in self.differing(generation):
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import time
 
-from fleet import host_is_up, playbook, run, tell
+from ansible_collections.gpufleet.sglang.tests.bench.fleet import host_is_up, playbook, run, tell
 
 RUNS = 3
 

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from fleet import CACHE, DEMO, ROOT, playbook, run, tell
+from ansible_collections.gpufleet.sglang.tests.bench.fleet import CACHE, DEMO, ROOT, playbook, run, tell
 
 TESTHOSTS = ROOT / "tests/support/testhosts"
 INVENTORY = f"--inventory={CACHE}/hosts/faults/inventory.yml"
@@ -114,7 +114,7 @@ REAL = (
         "scheduler_died",
         "real",
         when="Init parallel begin",
-        during="kill -KILL $(process spawn_main)",
+        during="kill -KILL $(process sglang::scheduler)",
         visible=ENDED,
     ),
     Fault(

@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fleet import ENVIRONMENT, ROOT, tell
+from ansible_collections.gpufleet.sglang.tests.bench.fleet import ENVIRONMENT, ROOT, tell
 
 sys.path.insert(0, str(ROOT / ".collections"))
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin

@@ -11,7 +11,7 @@ import statistics
 import tempfile
 from pathlib import Path
 
-from fleet import ROOT, host_is_up, run, tell
+from ansible_collections.gpufleet.sglang.tests.bench.fleet import ROOT, host_is_up, run, tell
 
 STARTS = 10
 

@@ -134,12 +134,15 @@ def _prepare(cache: Cache, arguments: argparse.Namespace) -> int:
 @contextmanager
 def _podman() -> Iterator[Podman]:
     """Podman where it can work; when it is left without any container, the place is cleared."""
-    with namespace.entered() as enter:
-        podman = Podman(enter)
-        yield podman
-        idle = podman.idle()
-    if idle:
-        namespace.remove_if_unused()
+    idle = False
+    try:
+        with namespace.entered() as enter:
+            podman = Podman(enter)
+            yield podman
+            idle = podman.idle()
+    finally:
+        if idle:
+            namespace.remove_if_unused()
 
 
 def _ensure_image(cache: Cache, podman: Podman) -> str:

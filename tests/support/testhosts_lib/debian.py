@@ -160,4 +160,4 @@ def _installed() -> set[str]:
 def _os_release(etc: Path) -> dict[str, str]:
     path = etc / "os-release"
     lines = path.read_text().splitlines() if path.is_file() else []
-    return {name: value.strip('"') for name, _, value in (line.partition("=") for line in lines) if value}
+    return {name: value.strip('"') for name, _equals, value in (line.partition("=") for line in lines) if value}

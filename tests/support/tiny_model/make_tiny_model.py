@@ -134,7 +134,7 @@ def safetensors(seed: int = 0) -> bytes:
         if "norm" in name:
             values = array.array("f", [1.0 if name.endswith("weight") else 0.0]) * count
         else:
-            values = array.array("f", (generator.uniform(-0.05, 0.05) for _ in range(count)))
+            values = array.array("f", (generator.uniform(-0.05, 0.05) for _number in range(count)))
         if sys.byteorder == "big":
             values.byteswap()
         start = len(body)

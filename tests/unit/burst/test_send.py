@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         if len(body["rid"]) == 1:
             self.server.company.wait()
         tokens = body["sampling_params"]["max_new_tokens"] - self.server.missing
-        answer = json.dumps([{"meta_info": {"completion_tokens": tokens}} for _ in body["rid"]]).encode()
+        answer = json.dumps([{"meta_info": {"completion_tokens": tokens}} for _request in body["rid"]]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()

@@ -196,7 +196,8 @@ def compare(documented: dict[str, Any], returned: dict[str, Any], where: str = "
 @pytest.mark.parametrize("config", [KIMI, None])
 def test_each_key_that_is_returned_is_documented(run: Runs, config: dict[str, Any] | None) -> None:
     plan = run({key: value for key, value in {**FIRST_USER, "model_config": config}.items() if value is not None})
-    del plan["changed"], plan["invocation"]
+    del plan["changed"]
+    plan.pop("invocation", None)  # ansible-core 2.21 adds it on the other side
     compare(RETURN, plan)
 
 

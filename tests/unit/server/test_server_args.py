@@ -76,7 +76,8 @@ def test_arguments_that_are_fine(host: Host) -> None:
         "cached": False,
         "findings": [],
     }
-    del first["invocation"], second["invocation"]
+    for answer in (first, second):
+        answer.pop("invocation", None)  # ansible-core 2.21 adds it on the other side
     assert second == {**first, "cached": True}
     (seen,) = host.asked()
     assert seen["given"] == {
