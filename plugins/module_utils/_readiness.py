@@ -202,6 +202,8 @@ def _unit_runs(this: Look) -> Verdict | None:
     seen_before = bool(wait.invocation_id)
     if not seen_before:
         wait.begin(unit, this.now)
+    if unit.host_is_stopping:
+        return Verdict(phase, "the host is going down")  # a reboot stops units, too: they may come again
     if unit.is_failing or unit.restarts > wait.restarts:
         entries = this.probes.last_entries(wait.invocation_id)
         return Verdict(phase, failure=explain_exit(unit, entries, this.wanted.secrets))

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Callable
 
 Runner = Callable[[list[str]], "tuple[int, str, str]"]
@@ -48,6 +48,7 @@ class Unit:
     exec_status: int
     restarts: int
     job: int = 0
+    host_is_stopping: bool = False
 
     @property
     def is_failing(self) -> bool:
@@ -110,7 +111,10 @@ def show(name: str, run: Runner) -> Unit:
     status, output, error = run(["systemctl", "show", "--property=" + ",".join(_PROPERTIES), "--", name])
     if status != 0:
         raise SystemdError(f"systemctl show {name} failed ({status}): {error.strip() or 'no message'}")
-    return parse_show(name, output)
+    unit = parse_show(name, output)
+    if unit.active_state in ("active", "activating"):
+        return unit
+    return replace(unit, host_is_stopping=run(["systemctl", "is-system-running"])[1].strip() == "stopping")
 
 
 def parse_show(name: str, output: str) -> Unit:

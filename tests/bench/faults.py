@@ -70,6 +70,8 @@ def bad(answer: dict[str, Any]) -> str:
 
 IDLE = played("listen", "ready")
 DEAD_END = {"timeout": 8}
+REBOOT = "reboot"
+"""In place of shell: the host itself cannot bring itself back."""
 REDIRECT = {"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}
 TRUSTED = {"ca_path": "/root/certificate.pem"}
 
@@ -180,9 +182,7 @@ REAL = (
         when="Init parallel begin",
         during="systemd-run --quiet --on-active=60 systemctl start ssh; systemctl stop ssh; pkill -x sshd || true",
     ),
-    Fault(
-        "host rebooted", "ready", "real; systemctl enable --quiet $unit", when="Init parallel begin", during="reboot"
-    ),
+    Fault("host rebooted", "ready", "real; systemctl enable --quiet $unit", when="Init parallel begin", during=REBOOT),
 )
 
 STANDIN = (
@@ -330,6 +330,12 @@ def on_host(script: str) -> str:
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
 
 
+def restart_host() -> str:
+    """Reboot the test host."""
+    words = [TESTHOSTS, "reboot", "--set", "faults", "gpu-f"]
+    return subprocess.run(words, capture_output=True, text=True, check=False).stderr
+
+
 def host_is_up() -> None:
     """A host with the demo's server, stopped, and what the faults are made with."""
     subprocess.run([TESTHOSTS, "prepare", "--wheels"], check=True, stdout=subprocess.DEVNULL)
@@ -427,7 +433,7 @@ def attempt(fault: Fault, keep: bool) -> Outcome:
         if fault.during:
             while first_line(fault.when, began) is None and waits[0].poll() is None:
                 time.sleep(0.5)
-            trouble += on_host(fault.during)
+            trouble += on_host(fault.during) if fault.during != REBOOT else restart_host()
             prepared = time.time()
         texts = [wait.communicate()[0] for wait in waits]
         if not all(output.exists() for output in outputs):

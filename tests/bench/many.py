@@ -93,7 +93,7 @@ def main() -> None:
         )  # fmt: skip
         took = time.monotonic() - began
     lines = done.stdout.splitlines()
-    whole = re.compile(r"(host-\d\d) \| many-\1 \| +\d+ s \| (?:[a-z ]+(?:: .*)?|READY \([a-z0-9., ]+\))\Z")
+    whole = re.compile(r"(host-\d\d) \| many-\1 \| +\d+ s \| (?:[a-z ]+(?:: .*)?|READY(?: \([a-z0-9., ]+\))?)\Z")
     progress = [line for line in lines if " | many-" in line]
     ready = {line.split(" ", 1)[0] for line in progress if "READY" in line}
     failed = set(re.findall(r"^fatal: \[(host-\d\d)\]: FAILED! .*wrong_model", done.stdout, re.MULTILINE))

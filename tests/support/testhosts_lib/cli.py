@@ -134,15 +134,14 @@ def _prepare(cache: Cache, arguments: argparse.Namespace) -> int:
 @contextmanager
 def _podman() -> Iterator[Podman]:
     """Podman where it can work; when it is left without any container, the place is cleared."""
-    idle = False
-    try:
-        with namespace.entered() as enter:
-            podman = Podman(enter)
+    with namespace.entered() as enter:
+        podman = Podman(enter)
+        try:
             yield podman
+        finally:
             idle = podman.idle()
-    finally:
-        if idle:
-            namespace.remove_if_unused()
+    if idle:
+        namespace.remove_if_unused()
 
 
 def _ensure_image(cache: Cache, podman: Podman) -> str:

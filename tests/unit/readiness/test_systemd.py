@@ -76,6 +76,18 @@ def test_how_a_process_ended_in_words(lines: str, text: str) -> None:
     assert parse_show("x.service", lines).exit_text == text
 
 
+@pytest.mark.parametrize(("state", "calls"), [("active", 1), ("activating", 1), ("inactive", 2), ("deactivating", 2)])
+def test_a_host_that_goes_down_is_asked_for_where_the_unit_does_not_run(state: str, calls: int) -> None:
+    commands: list[list[str]] = []
+
+    def run(command: list[str]) -> tuple[int, str, str]:
+        commands.append(command)
+        return 0, "stopping\n" if "is-system-running" in command else f"ActiveState={state}\n", ""
+
+    assert show("x.service", run).host_is_stopping is (calls == 2)
+    assert len(commands) == calls
+
+
 def test_a_host_without_systemd() -> None:
     with pytest.raises(SystemdError, match="not there"):
         show("x.service", lambda _command: (127, "", "systemctl is not there"))

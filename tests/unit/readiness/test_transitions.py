@@ -153,10 +153,12 @@ def test_ends_in_the_middle(unit: Unit, cause: str) -> None:
     [
         replace(RUNNING, active_state="inactive", sub_state="dead", invocation_id="", job=12),
         replace(RUNNING, active_state="deactivating", sub_state="stop-sigterm"),
+        replace(RUNNING, active_state="inactive", sub_state="dead", host_is_stopping=True),
+        replace(RUNNING, active_state="deactivating", result="signal", host_is_stopping=True),
         replace(RUNNING, active_state="activating", sub_state="start-pre", invocation_id="second"),
     ],
 )
-def test_a_restart_by_a_person_is_waited_for(unit: Unit) -> None:
+def test_a_restart_by_a_person_or_of_the_host_is_waited_for(unit: Unit) -> None:
     again = replace(RUNNING, invocation_id="second")
     steps: dict[float, dict[str, object]] = {
         3.0: {"unit_facts": unit},
