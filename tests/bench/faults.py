@@ -326,13 +326,13 @@ STANDIN = (
 
 def on_host(script: str) -> str:
     """Run shell on the test host; its output."""
-    words = [TESTHOSTS, "exec", "--set", "faults", "gpu-f", "--", "sh", "-c", f". /root/faults.sh; {script}"]
+    words = [str(TESTHOSTS), "exec", "--set", "faults", "gpu-f", "--", "sh", "-c", f". /root/faults.sh; {script}"]
     return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
 
 
 def restart_host() -> str:
     """Reboot the test host."""
-    words = [TESTHOSTS, "reboot", "--set", "faults", "gpu-f"]
+    words = [str(TESTHOSTS), "reboot", "--set", "faults", "gpu-f"]
     return subprocess.run(words, capture_output=True, text=True, check=False).stderr
 
 
@@ -344,7 +344,17 @@ def host_is_up() -> None:
         run(INVENTORY, f"--inventory={DEMO}", "gpufleet.sglang.deploy")
     for path, source in HOST_FILES.items():
         content = base64.b64encode(source.read_bytes()).decode()
-        words = [TESTHOSTS, "exec", "--set", "faults", "gpu-f", "--", "sh", "-c", f"echo {content} | base64 -d >{path}"]
+        words = [
+            str(TESTHOSTS),
+            "exec",
+            "--set",
+            "faults",
+            "gpu-f",
+            "--",
+            "sh",
+            "-c",
+            f"echo {content} | base64 -d >{path}",
+        ]
         subprocess.run(words, check=True)
     on_host("systemctl stop sglang-demo; clean")
 

@@ -11,7 +11,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from ..tiny_model import make_tiny_model
@@ -134,12 +134,10 @@ def _prepare(cache: Cache, arguments: argparse.Namespace) -> int:
 @contextmanager
 def _podman() -> Iterator[Podman]:
     """Podman where it can work; when it is left without any container, the place is cleared."""
-    with namespace.entered() as enter:
-        podman = Podman(enter)
-        try:
-            yield podman
-        finally:
-            idle = podman.idle()
+    with ExitStack() as stack:
+        podman = Podman(stack.enter_context(namespace.entered()))
+        yield podman
+        idle = podman.idle()
     if idle:
         namespace.remove_if_unused()
 
