@@ -72,7 +72,7 @@ EXAMPLES = r"""
 - name: Collect what somebody who helps needs
   gpufleet.sglang.diagnose:
     name: kimi
-    bundle: /root/kimi.tar.gz
+    bundle: /var/tmp/kimi.tar.gz
 """
 
 RETURN = r"""
@@ -151,7 +151,7 @@ bundle:
   description: The file that was written.
   type: str
   returned: when O(bundle) is given
-  sample: /root/kimi.tar.gz
+  sample: /var/tmp/kimi.tar.gz
 """
 
 import json
