@@ -117,7 +117,7 @@ def check_each(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> li
     required = [action for action in known.values() if action.required]
     for needed in required:
         needed.required = False
-    findings = []
+    findings, given = [], set()
     for name, value in values.items():
         action = find(known, name)
         if action is None:
@@ -129,9 +129,10 @@ def check_each(parser: argparse.ArgumentParser, values: Mapping[str, Any]) -> li
             message = f"{name}: this release takes it for {full}, another may not"
             findings.append(finding("abbreviated_argument", "warning", message, advice, name))
         findings += check_value(parser, action, name, value)
+        if words(action, name, value):  # of an empty list nothing gets to the command line
+            given.add(id(action))
         if is_deprecated(action) and value is not False:
             findings.append(deprecated(action, name))
-    given = {id(find(known, name)) for name in values}
     for needed in {id(action): action for action in required}.values():
         needed.required = True
         if id(needed) not in given:

@@ -21,7 +21,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._server_args_progr
     takes_proxy_tensors,
     words,
 )
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 
@@ -115,6 +115,7 @@ VALUES = st.one_of(
 
 
 @given(st.dictionaries(st.one_of(KNOWN, NAMES), VALUES), st.booleans())
+@example(values={"model": []}, complete=False)
 def test_nothing_but_findings(values: dict[str, Any], complete: bool) -> None:
     """One line each, whatever is given; and where none is an error, argparse takes it all together."""
     parser = make_parser()
