@@ -4,12 +4,14 @@
 """Run gates, that is targets of make, and end with a table: which one took how long, and which one failed.
 
 C(run.py GATE... --then GATE...): the first ones two at a time, each one's output in one piece when it is done; those
-after --then alone and with their output as it comes. All gates run, whatever the others do.
+after --then alone and with their output as it comes. All gates run, whatever the others do. What a failed one said of
+its failure is told again behind the table.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import subprocess
 import sys
 import time
@@ -17,15 +19,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 SKIPPED = "skipped: "
+FAULT = re.compile(r"fatal: |FAILED|^E  |error:|Error\b")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a gate went; result is passed, failed or skipped with the reason."""
+    """How a gate went; result is passed, failed or skipped with the reason, faults the lines that tell of a failure."""
 
     gate: str
     seconds: float
     result: str
+    faults: tuple[str, ...] = ()
 
 
 def run(gate: str, *, alone: bool) -> Outcome:
@@ -33,26 +38,33 @@ def run(gate: str, *, alone: bool) -> Outcome:
     start = time.monotonic()
     if alone:
         print(f"\n==> make {gate}", flush=True)
-    done = subprocess.run(
+    lines = []
+    with subprocess.Popen(
         ["make", "--keep-going", gate],
         stdin=subprocess.DEVNULL,
-        stdout=None if alone else subprocess.PIPE,
-        stderr=None if alone else subprocess.STDOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
-        check=False,
-    )
+        errors="replace",
+    ) as process:
+        for line in process.stdout or ():
+            lines.append(line.rstrip())
+            if alone:
+                print(line, end="", flush=True)
     seconds = time.monotonic() - start
-    output = (done.stdout or "").rstrip()
     if not alone:
-        print(f"\n==> make {gate}\n{output}", flush=True)
-    last = output.splitlines()[-1] if output else ""
-    if done.returncode:
+        print(f"\n==> make {gate}", *lines, sep="\n", flush=True)
+    plain = [COLOUR.sub("", line) for line in lines]
+    faults: tuple[str, ...] = ()
+    last = plain[-1] if plain else ""
+    if process.returncode:
         result = "failed"
+        faults = tuple([line[:1000] for line in plain if FAULT.search(line)][-8:] or plain[-8:])
     elif last.startswith(SKIPPED):
         result = last
     else:
         result = "passed"
-    return Outcome(gate, seconds, result)
+    return Outcome(gate, seconds, result, faults)
 
 
 def main() -> int:
@@ -71,6 +83,9 @@ def main() -> int:
     for outcome in outcomes:
         print(f"{outcome.gate:<16}{outcome.seconds:>8.1f}  {outcome.result}")
     print(f"{'together':<16}{time.monotonic() - start:>8.1f}")
+    for outcome in outcomes:
+        if outcome.faults:
+            print(f"\n{outcome.gate} said:", *outcome.faults, sep="\n  ")
     failed = sum(outcome.result == "failed" for outcome in outcomes)
     passed = sum(outcome.result == "passed" for outcome in outcomes)
     print(f"\ngates: {passed} passed, {failed} failed, {len(outcomes) - passed - failed} skipped")
