@@ -13,6 +13,7 @@ from typing import Any
 from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
+from ansible_collections.gpufleet.sglang.plugins.plugin_utils._run import current_run
 
 display = Display()
 
@@ -40,7 +41,12 @@ class ActionModule(ActionBase):
         resume: dict[str, Any] = {}
         began, lost = time.monotonic(), 0
         while True:
-            slice_args = {**arguments, "slice": length, "resume": {**resume, "elapsed": time.monotonic() - began}}
+            slice_args = {
+                **arguments,
+                "slice": length,
+                "resume": {**resume, "elapsed": time.monotonic() - began},
+                "run": current_run().id,
+            }
             try:
                 result = dict(self._execute_module(module_args=slice_args, task_vars=task_vars))
                 if _was_cut_short(result):

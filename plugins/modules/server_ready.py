@@ -74,7 +74,8 @@ options:
   stall_timeout:
     description:
       - Seconds without any sign of life, after which the server is said to hang. Signs are a new line in the journal,
-        CPU time, bytes read, and a change of GPU memory. V(0) is for never.
+        bytes read, a process that comes or goes, a change of GPU memory and, until the port is open, CPU time. What
+        requests cause is none. V(0) is for never.
     type: float
     default: 600
   poll_interval:
@@ -114,6 +115,11 @@ options:
       - The RV(resume) of an earlier slice, to go on from there.
     type: dict
     default: {}
+  run:
+    description:
+      - The run whose lock is prolonged if it holds that of M(gpufleet.sglang.server_lock). Set by the action plugin.
+    type: str
+    default: ""
 seealso:
   - module: gpufleet.sglang.config_file
 """
@@ -227,6 +233,7 @@ failure:
       sample: Stop it, or change sglang_server_port.
 """
 
+import contextlib
 import os
 import time
 from typing import Any
@@ -234,6 +241,7 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
 from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Journal
+from ansible_collections.gpufleet.sglang.plugins.module_utils._lock import LockError, Locks
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import FACTS, Verdict, Wait, Wanted
 from ansible_collections.gpufleet.sglang.plugins.module_utils._server import (
     SERVER_OPTIONS,
@@ -248,6 +256,9 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
     unit_name,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes, Pace, run_slice
+
+MARGIN = 60.0
+"""Seconds that a lock lasts beyond the end of a slice: until the next slice has begun."""
 
 
 def wanted_of(params: dict[str, Any], server: Server) -> Wanted:
@@ -300,6 +311,7 @@ def main() -> None:
             "progress_interval": {"type": "float", "default": 15},
             "slice": {"type": "float", "default": 0},
             "resume": {"type": "dict", "default": {}},
+            "run": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -312,6 +324,8 @@ def main() -> None:
     except (ServerError, SystemdError) as error:
         module.fail_json(msg=str(error))
 
+    with contextlib.suppress(LockError):  # who may not look at it does not hold it
+        Locks().prolong(unit, params["run"], params["slice"] + MARGIN)
     run = runner(module)
     journal = Journal(run, environment_for_parsing(os.environ))
     pace = Pace(params["poll_interval"], params["timeout"], params["slice"] or None)
