@@ -11,9 +11,10 @@ The server is asked for each thing once, in a bounded time. What is not known is
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
@@ -40,6 +41,7 @@ _STOPS = {
     "timeout": "Asked to stop, it did not end in time and was killed by systemd",
 }
 _OPEN = PHASES.index("listening")
+_FAR = 1e11  # seconds since the epoch that no calendar of ours ends before
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class Status:
     generation: int | None
     promoted: str | None
     changed_files: list[str]
+    watch: dict[str, Any] | None
 
     def to_dict(self) -> dict[str, Any]:
         """The form in which the module returns it."""
@@ -104,6 +107,9 @@ class Host(Protocol):
     def newest(self, name: str) -> tuple[Generation, list[str]] | None:
         """The newest generation, and the files that differ from it."""
 
+    def watched(self, name: str) -> Mapping[str, Any] | None:
+        """What the watch of the server has noted, as it wrote it (roles/sglang_server/files/watch.py)."""
+
     def clocks(self) -> tuple[float, float]:
         """Seconds since the epoch, and since the host was booted."""
 
@@ -127,6 +133,9 @@ def status(host: Host, unit_name: str) -> Status:
     elif server is not None:
         answers = host.answers(unit, server)
     config: Mapping[str, Any] = server.config if server else {}
+    watch = _watch(host.watched(name), unit, server.secrets if server else ())
+    if watch and watch["healthy"] is False and answers.verdict.phase == "ready":
+        answers = replace(answers, verdict=replace(answers.verdict, failure=_unhealthy(unit, watch)))
     info, verdict = answers.info, answers.verdict
     seconds = _age(values, unit, host.clocks()[1])
     newest = host.newest(name)
@@ -152,6 +161,7 @@ def status(host: Host, unit_name: str) -> Status:
         generation=newest[0].number if newest else None,
         promoted=utc(newest[0].promoted) if newest else None,
         changed_files=newest[1] if newest else [],
+        watch=watch,
     )
 
 
@@ -193,6 +203,28 @@ def ask_server(unit: Unit, server: Server, probes: Probes, journal: Journal, tim
 def utc(seconds: float) -> str:
     """A moment since the epoch for people and machines."""
     return datetime.fromtimestamp(seconds, timezone.utc).isoformat("T", "seconds")
+
+
+def _watch(noted: Mapping[str, Any] | None, unit: Unit, secrets: Sequence[str]) -> dict[str, Any] | None:
+    """What the watch says of the start that runs. The file is the service's own: it may hold anything."""
+    if not noted or unit.active_state != "active" or noted.get("invocation_id") != unit.invocation_id:
+        return None
+    healthy, since = noted.get("healthy"), noted.get("since")
+    return {
+        "healthy": healthy if isinstance(healthy, bool) else None,
+        "failures": _whole(noted.get("failures")) or 0,
+        "since": utc(since) if isinstance(since, float) and 0 < since < _FAR else None,
+        "last_error": hide(str(noted.get("last_error", "")), secrets)[:200],
+    }
+
+
+def _unhealthy(unit: Unit, watch: Mapping[str, Any]) -> Failure:
+    seen = (
+        f"it does not generate any more: {watch['failures']} looks in a row failed, the last with {watch['last_error']}"
+    )
+    return Failure(
+        "unhealthy", seen, advice=f"See where it hangs (py-spy dump), and restart it: systemctl restart {unit.name}"
+    )
 
 
 def _state(unit: Unit) -> str:
@@ -296,6 +328,15 @@ class RealHost:
             return (known[-1], [str(path) for path in store.differing(known[-1])]) if known else None
         except OSError:
             return None  # they are root's alone
+
+    def watched(self, name: str) -> Mapping[str, Any] | None:
+        """See `Host`."""
+        # By a command that ends in time: the directory is the service's own, which may put anything there.
+        try:
+            noted = json.loads(self.run(["head", "--bytes=65536", str(self.runtime / name / "watch.json")])[1])
+        except (ValueError, RecursionError):
+            return None
+        return noted if isinstance(noted, dict) else None
 
     def clocks(self) -> tuple[float, float]:
         """See `Host`."""

@@ -178,7 +178,8 @@ servers:
         cause:
           description:
             - A word as in RV(gpufleet.sglang.server_ready#module:failure.cause), or V(no_server_info) for a server that
-              says that it is ready but whose scheduler does not answer in time.
+              says that it is ready but whose scheduler does not answer in time, or V(unhealthy) for one that does, but
+              that its watch has seen not to generate any more; see RV(servers[].watch).
           type: str
           returned: always
           sample: gpu_out_of_memory_at_load
@@ -222,6 +223,34 @@ servers:
       elements: str
       returned: always
       sample: []
+    watch:
+      description:
+        - What the watch of the role P(gpufleet.sglang.sglang_server#role) (C(sglang_server_watch)) has seen of the
+          start that runs. Null where it does not run, or is not watched.
+      type: dict
+      returned: always
+      contains:
+        healthy:
+          description: Whether it generates; false after so many failures in a row, null before its first token.
+          type: bool
+          returned: always
+          sample: true
+        failures:
+          description: How many looks in a row have failed.
+          type: int
+          returned: always
+          sample: 0
+        since:
+          description: Since when it is healthy or not, in UTC.
+          type: str
+          returned: always
+          sample: "2026-11-29T14:04:40+00:00"
+        last_error:
+          description: What the last of these looks saw. Empty where none has failed.
+          type: str
+          returned: always
+          sample: ""
+      sample:
 lines:
   description: The lines of the table, at most 100 columns wide.
   type: list

@@ -35,6 +35,7 @@ SERVER: dict[str, Any] = {
     "generation": 7,
     "promoted": "2026-11-29T14:04:40+00:00",
     "changed_files": [],
+    "watch": None,
 }
 
 

@@ -29,6 +29,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._status import (
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import SystemdError, Unit
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes
+from ansible_collections.gpufleet.sglang.roles.sglang_server.files.watch import State, write_state
 from ansible_collections.gpufleet.sglang.tests.unit.server.standin import Standin, pp8, serve
 from ansible_collections.gpufleet.sglang.tests.unit.status.samples import FAILURE
 
@@ -70,6 +71,7 @@ class Host:
     answer: Answers = field(default_factory=lambda: Answers(Verdict("ready"), ("kimi-k2.6",)))
     asked: int = 0
     kept: tuple[Generation, list[str]] | None = None
+    noted: Mapping[str, Any] | None = None
 
     def units(self) -> list[str]:
         return [NAME]
@@ -95,6 +97,9 @@ class Host:
 
     def newest(self, name: str) -> tuple[Generation, list[str]] | None:
         return self.kept
+
+    def watched(self, name: str) -> Mapping[str, Any] | None:
+        return self.noted
 
     def clocks(self) -> tuple[float, float]:
         return 1_795_996_900.0, 500.0
@@ -176,6 +181,45 @@ def test_states(values: dict[str, str], state: str) -> None:
     assert at(Host(values)).state == state
 
 
+NOTED = {"invocation_id": "abc", "healthy": True, "failures": 0, "since": 1_795_996_800.0, "last_error": ""}
+HUNG = {**NOTED, "healthy": False, "failures": 3, "last_error": "no answer to hunter22"}
+SILENT = Verdict("ready", failure=Failure("no_server_info", "it may be busy"))
+
+
+def test_what_its_watch_has_seen_is_told() -> None:
+    seen = at(Host(noted=NOTED))
+    assert (seen.ready, seen.failure) == (True, None)
+    assert seen.watch == {"healthy": True, "failures": 0, "since": "2026-11-30T00:00:00+00:00", "last_error": ""}
+
+
+@pytest.mark.parametrize("verdict", [Verdict("ready"), SILENT])
+def test_a_server_that_its_watch_calls_unhealthy_is_not_ready(verdict: Verdict) -> None:
+    seen = at(Host(answer=Answers(verdict, ("kimi-k2.6",)), noted=HUNG))
+    assert seen.failure is not None
+    assert (seen.ready, seen.phase, seen.failure["cause"]) == (False, "ready", "unhealthy")
+    assert "3 looks in a row failed, the last with no answer to" in seen.failure["summary"]
+    assert f"systemctl restart {NAME}" in seen.failure["advice"]
+    assert "hunter22" not in json.dumps(seen.to_dict())
+
+
+@pytest.mark.parametrize(
+    ("values", "noted"),
+    [
+        (ACTIVE, {**HUNG, "invocation_id": "the one before"}),
+        ({**ACTIVE, "ActiveState": "inactive"}, HUNG),
+        (ACTIVE, {}),
+    ],
+)
+def test_what_was_seen_of_another_start_says_nothing(values: dict[str, str], noted: dict[str, Any]) -> None:
+    assert at(Host(values, noted=noted)).watch is None
+
+
+def test_a_note_of_the_watch_may_hold_anything() -> None:
+    noted = {"invocation_id": "abc", "healthy": "no", "failures": [], "since": 1e300, "last_error": {}}
+    seen = at(Host(noted=noted))
+    assert seen.watch == {"healthy": None, "failures": 0, "since": None, "last_error": "{}"}
+
+
 def test_secrets_do_not_come_through() -> None:
     told = json.dumps(at(Host(answer=Answers(Verdict("listening", "answered hunter22")))).to_dict())
     assert "hunter22" not in told
@@ -205,7 +249,7 @@ class Probes(HostProbes):
     def listener(self, unit: Unit) -> Listener | None:
         return Listener("unit", 5) if self.port else None
 
-    def pulse(self, unit: Unit) -> Pulse:
+    def pulse(self, unit: Unit, besides: int) -> Pulse:
         return Pulse()
 
 
@@ -271,7 +315,8 @@ def test_a_server_that_loads_is_asked_for_nothing_and_its_journal_tells_the_phas
 def systemctl(command: list[str]) -> tuple[int, str, str]:
     printed = {
         "list-units": "sglang-b.service loaded active running SGLang server b\n",
-        "list-unit-files": "sglang-a.service enabled\nsglang-b.service enabled\nsglang-@.service static\n",
+        "list-unit-files": "sglang-a.service enabled\nsglang-b.service enabled\nsglang-@.service static\n"
+        "sglang-watch@b.service static\n",
     }
     return 0, printed.get(command[1], "A=1\nB=x=y\nnonsense\n"), ""
 
@@ -315,11 +360,12 @@ def test_the_installed_release_is_found_beside_its_python(tmp_path: Path) -> Non
     assert real(tmp_path).engine(python) == "0.5.15.post1"
 
 
-def test_a_restart_is_owed_when_a_file_is_another_than_at_the_start(tmp_path: Path) -> None:
-    def run(command: list[str]) -> tuple[int, str, str]:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout, done.stderr
+def run(command: list[str]) -> tuple[int, str, str]:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
 
+
+def test_a_restart_is_owed_when_a_file_is_another_than_at_the_start(tmp_path: Path) -> None:
     host = real(tmp_path, run)
     assert host.restart_owed("kimi") is None
     file, started = tmp_path / "file", tmp_path / "kimi" / "started"
@@ -329,3 +375,21 @@ def test_a_restart_is_owed_when_a_file_is_another_than_at_the_start(tmp_path: Pa
     assert host.restart_owed("kimi") is False
     file.write_text("two")
     assert host.restart_owed("kimi") is True
+
+
+@pytest.mark.parametrize(
+    ("content", "noted"), [(None, None), ("", None), ("[1]", None), ('{"healthy": true}', {"healthy": True})]
+)
+def test_a_note_of_the_watch_is_read_where_there_is_one(tmp_path: Path, content: str | None, noted: Any) -> None:
+    (tmp_path / "kimi").mkdir()
+    if content is not None:
+        (tmp_path / "kimi" / "watch.json").write_text(content)
+    assert real(tmp_path, run).watched("kimi") == noted
+
+
+def test_what_the_watch_writes_is_what_is_read(tmp_path: Path) -> None:
+    (tmp_path / "kimi").mkdir()
+    written = State("abc", healthy=False, failures=3, since=1_795_996_800.0, last_error="no answer")
+    write_state(tmp_path / "kimi" / "watch.json", written)
+    seen = at(Host(noted=real(tmp_path, run).watched("kimi"))).watch
+    assert seen == {"healthy": False, "failures": 3, "since": "2026-11-30T00:00:00+00:00", "last_error": "no answer"}
