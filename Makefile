@@ -84,6 +84,13 @@ test-quick: dev ## all gates that need no host
 test: dev ## everything
 	@.venv/bin/python tests/gates/run.py $(GATES) --then molecule
 
+# Not all of it is in "test": real SGLang takes half a minute for each.
+.PHONY: faults faults-standin
+faults: dev ## broken servers are told as such: real SGLang and the stand-in
+	@PYTHONPATH=.collections .venv/bin/python tests/bench/faults.py --check
+faults-standin: dev ## the same without real SGLang
+	@PYTHONPATH=.collections .venv/bin/python tests/bench/faults.py --check --standin
+
 ##@ See it work
 
 .PHONY: demo demo-stop

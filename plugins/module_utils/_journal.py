@@ -33,7 +33,8 @@ _LINE = re.compile(
     r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?(?P<prefix>(?: [A-Z_]+\d+)*)\] (?P<text>.*)\Z", re.DOTALL
 )
 _SHARDS = re.compile(r"(\d{1,9})% Completed \| (\d{1,9})/(\d{1,9})")
-_REQUEST = re.compile(r'"(?:GET|POST) /\S* HTTP/1\.[01]" \d{3}')
+# What a request makes of itself in the journal, whoever sent it and whatever comes of it.
+_ECHO = re.compile(r'"(?:GET|POST) /\S* HTTP/1\.[01]" \d{3}|Prefill batch[,.] |Health check failed\.')
 
 # What a line of SGLang 0.4.6 to 0.5.23 says of the phase that its process has entered.
 _PHASE_LINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
@@ -52,37 +53,38 @@ _PHASE_LINES: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of the journal. ``time`` is in seconds since the epoch, ``rank`` is like ``PP3 TP1`` or empty."""
+    """One line of the journal, of the process ``pid``.
+
+    ``time`` is in seconds since the epoch, ``rank`` is like ``PP3 TP1`` or empty.
+    """
 
     text: str
     time: float = 0.0
     cursor: str = ""
     rank: str = ""
     plain: str = ""
+    pid: int = 0
 
     @classmethod
-    def of(cls, text: str, time: float = 0.0, cursor: str = "") -> Entry:
+    def of(cls, text: str, time: float = 0.0, cursor: str = "", pid: int = 0) -> Entry:
         """An entry from a line as SGLang printed it, its timestamp and rank taken apart."""
         text = text[:MAX_LINE]
         match = _LINE.search(text)
         if match is None:
-            return cls(text, time, cursor, "", text)
-        return cls(text, time, cursor, match["prefix"].strip(), match["text"])
+            return cls(text, time, cursor, "", text, pid)
+        return cls(text, time, cursor, match["prefix"].strip(), match["text"], pid)
 
 
 @dataclass
 class Signs:
-    """What the lines of one start have said so far. ``lines`` are all but those that tell of HTTP requests."""
+    """What the lines of one start have said so far."""
 
     phases: dict[str, str] = field(default_factory=dict)
     shards: tuple[int, int] | None = None
     fired_up: float | None = None
-    lines: int = 0
 
     def read(self, entry: Entry) -> None:
         """Take one entry in."""
-        if not _REQUEST.search(entry.plain):  # whoever asks whether there is life must not count the echo
-            self.lines += 1
         match = _SHARDS.search(entry.text)
         if match:
             self.shards = (int(match[2]), int(match[3]))
@@ -129,8 +131,12 @@ class Signs:
             phases={str(rank): phase for rank, phase in content.get("phases", {}).items() if phase in PHASES},
             shards=(int(shards[0]), int(shards[1])) if shards else None,
             fired_up=content.get("fired_up"),
-            lines=int(content.get("lines", 0)),
         )
+
+
+def is_echo(entry: Entry) -> bool:
+    """Whether a line only tells of a request: who asks whether a server lives must not take that for its answer."""
+    return _ECHO.search(entry.plain) is not None
 
 
 def phase_of(entry: Entry) -> str:
@@ -149,12 +155,13 @@ def parse_json(line: bytes | str) -> list[Entry]:
         if isinstance(message, list):
             message = bytes(message).decode("utf-8", "replace")
         seconds = int(content.get("__REALTIME_TIMESTAMP", 0)) / 1e6
+        pid = int(content.get("_PID", 0))
     except (ValueError, TypeError, AttributeError, RecursionError, OverflowError):
         return []
     if not isinstance(message, str):
         return []
     cursor = str(content.get("__CURSOR", ""))
-    return [Entry.of(piece, seconds, cursor) for piece in split(message)]
+    return [Entry.of(piece, seconds, cursor, pid) for piece in split(message)]
 
 
 def split(message: str) -> list[str]:
@@ -180,8 +187,8 @@ class Journal:
         return self._entries([f"--lines={lines}", *(_of_start(invocation_id) if invocation_id else ["--unit", unit])])
 
     def kernel(self, since: float, lines: int = 400) -> list[Entry]:
-        """The newest entries of the kernel since a moment, in seconds since the epoch."""
-        return self._entries(["--dmesg", f"--lines={lines}", f"--since=@{since:.0f}"])
+        """The newest entries of the kernel itself since a moment, in seconds since the epoch."""
+        return self._entries(["--dmesg", "--identifier=kernel", f"--lines={lines}", f"--since=@{since:.0f}"])
 
     def _entries(self, words: list[str]) -> list[Entry]:
         _status, output, _error = self._run([*_JOURNALCTL, *words])
@@ -223,6 +230,10 @@ class Journal:
         self._rest = rest if len(rest) < self.MAX_BYTES else b""
         return [entry for line in lines for entry in parse_json(line)]
 
+    def age(self, entry: Entry) -> float:
+        """Seconds since an entry was written."""
+        return time.time() - entry.time
+
     def close(self) -> None:
         """Stop following."""
         process, self._process, self._rest = self._process, None, b""
@@ -233,7 +244,7 @@ class Journal:
                 process.stdout.close()
 
 
-_JOURNALCTL = ("journalctl", "--no-pager", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE")
+_JOURNALCTL = ("journalctl", "--no-pager", "--quiet", "--all", "--output=json", "--output-fields=MESSAGE,_PID")
 
 
 def _of_start(invocation_id: str) -> list[str]:

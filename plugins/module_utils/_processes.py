@@ -50,11 +50,15 @@ def find_listener(host: str, port: int, control_group: str, main_pid: int = 0, p
     return Listener("unknown")
 
 
-def pulse(control_group: str, proc: str = "/proc") -> Pulse:
-    """What the processes of a unit have done so far; what the kernel does not tell counts as nothing."""
-    pids = list(_members(control_group, proc))
+def pulse(control_group: str, besides: int = 0, proc: str = "/proc") -> Pulse:
+    """How many processes a unit has, and what they, ``besides`` one, have done so far.
+
+    What the kernel does not tell counts as nothing.
+    """
+    members = list(_members(control_group, proc))
+    pids = [pid for pid in members if pid != besides]
     return Pulse(
-        len(pids),
+        len(members),
         sum(sum(_numbers(_statistics(pid, proc)[11:13])) for pid in pids) / _TICKS_PER_SECOND,
         sum(_read_bytes(pid, proc) for pid in pids),
     )

@@ -26,7 +26,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import (
     redact,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Signs
+from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import PHASES, Entry, Signs, is_echo
 from ansible_collections.gpufleet.sglang.plugins.module_utils._life import Life
 from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
 from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Unit
@@ -46,8 +46,8 @@ class Probes(Protocol):
     def listener(self, unit: Unit) -> Listener | None:
         """Who listens on the server's port."""
 
-    def pulse(self, unit: Unit) -> Pulse:
-        """What the unit's processes have done so far."""
+    def pulse(self, unit: Unit, besides: int) -> Pulse:
+        """What the unit's processes, ``besides`` one, have done so far."""
 
     def gpu_memory(self) -> list[int]:
         """MiB in use of each GPU of the host; empty where that is not known."""
@@ -63,6 +63,9 @@ class Probes(Protocol):
 
     def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
         """POST /v1/completions."""
+
+    def age(self, entry: Entry) -> float:
+        """Seconds since an entry was written."""
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
         """The newest lines of the journal of one start."""
@@ -89,13 +92,17 @@ class Wanted:
 
 @dataclass
 class Wait:
-    """One wait, over all its slices. Times are seconds since the wait began."""
+    """One wait, over all its slices. Times are seconds since the wait began.
+
+    ``front`` is the process that takes the requests, once there is one; 0 where the kernel does not tell which.
+    """
 
     phase: str = ""
     phase_since: float = 0.0
     timeline: dict[str, float] = field(default_factory=dict)
     invocation_id: str = ""
     restarts: int = 0
+    front: int | None = None
     attempts: int = 0
     tolerated: int = 0
     has_ready_endpoint: bool = True
@@ -123,9 +130,21 @@ class Wait:
     def begin(self, unit: Unit, now: float) -> None:
         """A start that was not known before: its journal is read from its beginning."""
         self.invocation_id, self.restarts = unit.invocation_id, unit.restarts
-        self.cursor, self.signs, self.life = "", Signs(), Life(at=now)
-        self.health_at, self.rang = None, False
+        self.cursor, self.signs, self.life = "", Signs(), Life(at=now, felt=now)
+        self.front, self.health_at, self.rang = None, None, False
         self.completion_at, self.completions, self.empty_completions = None, 0, 0
+
+    def read(self, entry: Entry, at: float) -> None:
+        """Take in a line of the journal that was written at ``at``."""
+        self.signs.read(entry)
+        self.cursor = entry.cursor or self.cursor
+        self.hear(entry, at)
+
+    def hear(self, entry: Entry, at: float) -> None:
+        """A line is a sign of life, unless a request may have made it: then it is our own voice that comes back."""
+        from_front = bool(self.front) and entry.pid == self.front
+        if not from_front and not is_echo(entry):
+            self.life.hear(at)
 
     def to_dict(self) -> dict[str, Any]:
         """A form that passes through JSON, for `from_dict`."""
@@ -156,13 +175,13 @@ class Verdict:
 
 @dataclass
 class Look:
-    """One look, as the judges hand it on; ``unit`` is there from the first fact on."""
+    """One look, as the judges hand it on."""
 
     wait: Wait
     wanted: Wanted
     probes: Probes
     now: float
-    unit: Unit | None = None
+    unit: Unit
 
 
 Judge = Callable[[Look], "Verdict | None"]
@@ -171,15 +190,13 @@ Judge = Callable[[Look], "Verdict | None"]
 def look(wait: Wait, wanted: Wanted, probes: Probes, now: float) -> Verdict:
     """Go through the facts until one does not hold. A fact that holds lets the next one be looked at."""
     wait.attempts += 1
-    this = Look(wait, wanted, probes, now)
+    this = Look(wait, wanted, probes, now, probes.unit())
     verdict = Verdict("ready")
     for judge in FACTS[wanted.probe]:
         held_up = judge(this)
         if held_up is not None:
             verdict = held_up
             break
-    if this.unit is not None and not verdict.ready and verdict.failure is None:
-        verdict = _lives(this, this.unit, verdict)
     wait.enter(verdict.phase, now)
     wait.detail = verdict.detail
     return verdict
@@ -193,8 +210,7 @@ def out_of_time(wait: Wait, wanted: Wanted, probes: Probes, timeout: float) -> F
 
 
 def _unit_runs(this: Look) -> Verdict | None:
-    wait, unit = this.wait, this.probes.unit()
-    this.unit = unit
+    wait, unit = this.wait, this.unit
     phase = wait.phase or "starting"
     absent = {"not-found": "unit_missing", "masked": "unit_masked"}.get(unit.load_state)
     if absent:
@@ -207,17 +223,49 @@ def _unit_runs(this: Look) -> Verdict | None:
     if unit.is_failing or unit.restarts > wait.restarts:
         entries = this.probes.last_entries(wait.invocation_id)
         return Verdict(phase, failure=explain_exit(unit, entries, this.wanted.secrets))
-    if unit.active_state == "inactive" and not unit.job:
+    if unit.active_state in ("inactive", "failed") and not unit.job:  # failed here is a stop that ended badly
         return Verdict(phase, failure=failure("stopped_by_someone" if seen_before else "unit_inactive", unit.name))
     if unit.invocation_id and unit.invocation_id != wait.invocation_id:
         # Started anew by a person or by a reboot: that is no failure, but what the old start said is void.
         wait.begin(unit, this.now)
-    return None if unit.active_state == "active" else Verdict("starting", unit.sub_state)
+    return None
+
+
+def _gives_signs_of_life(this: Look) -> Verdict | None:
+    """Call a server that has given none for too long a hang, whatever it answers."""
+    wait, limit, life = this.wait, this.wanted.stall_timeout, this.wait.life
+    _feel(this)
+    if limit and life.wants_gpu(this.now):
+        life.feel_gpu(this.probes.gpu_memory(), this.now)
+    if not limit or this.now - life.at < limit:
+        return None
+    # While an answer was waited for, nobody read the journal. Of the kernel's lines no process has written any.
+    entries = this.probes.last_entries(wait.invocation_id)
+    for entry in entries:
+        if entry.pid:
+            wait.hear(entry, this.now - max(this.probes.age(entry), 0.0))
+    silent = this.now - life.at
+    if silent < limit:
+        return None
+    phase = wait.phase or "starting"
+    seen = f"{phase.replace('_', ' ')}, and no sign of life for {silent:.0f} s"
+    seen += f" ({wait.detail})" if wait.detail else ""
+    return Verdict(phase, wait.detail, explain_wait("stalled", seen, entries, this.wanted.secrets))
+
+
+def _feel(this: Look) -> None:
+    """Look what the processes do, besides the one that has to take our requests."""
+    front = this.wait.front
+    this.wait.life.feel(this.probes.pulse(this.unit, front or 0), this.now, front is not None)
+
+
+def _unit_is_active(this: Look) -> Verdict | None:
+    return None if this.unit.active_state == "active" else Verdict("starting", this.unit.sub_state)
 
 
 def _port_belongs_to_unit(this: Look) -> Verdict | None:
     signs = this.wait.signs
-    listener = this.probes.listener(this.unit) if this.unit else None
+    listener = this.probes.listener(this.unit)
     if listener is None:
         return Verdict(min(signs.phase, "capturing", key=PHASES.index), _progress(this))
     stranger = f"process {listener.pid} ({redact(listener.command, this.wanted.secrets)})"
@@ -225,6 +273,9 @@ def _port_belongs_to_unit(this: Look) -> Verdict | None:
         return Verdict(signs.phase, failure=failure("foreign_listener", stranger))
     if listener.owner == "stale":
         return Verdict(signs.phase, failure=failure("foreign_listener", f"{stranger}, left over by an earlier start"))
+    if this.wait.front != listener.pid:
+        this.wait.front = listener.pid
+        _feel(this)
     return None
 
 
@@ -236,22 +287,6 @@ def _progress(this: Look) -> str:
     if wait.phase == "loading" and read > 0 and seconds > 0:
         words.append(f"{read / 1e9:.1f} GB read, {read / 1e6 / seconds:.0f} MB/s")
     return ", ".join(words)
-
-
-def _lives(this: Look, unit: Unit, verdict: Verdict) -> Verdict:
-    """Call a server that has given no sign of life for too long a hang."""
-    wait, limit = this.wait, this.wanted.stall_timeout
-    life = wait.life
-    life.feel(this.probes.pulse(unit), wait.signs.lines, this.now)
-    if limit and life.wants_gpu(this.now):
-        life.feel_gpu(this.probes.gpu_memory(), this.now)
-    silent = this.now - life.at
-    if not limit or silent < limit:
-        return verdict
-    seen = f"{verdict.phase.replace('_', ' ')}, and no sign of life for {silent:.0f} s"
-    seen += f" ({verdict.detail})" if verdict.detail else ""
-    entries = this.probes.last_entries(wait.invocation_id)
-    return Verdict(verdict.phase, verdict.detail, explain_wait("stalled", seen, entries, this.wanted.secrets))
 
 
 def _model_is_served(this: Look) -> Verdict | None:
@@ -318,7 +353,13 @@ def _tolerated(this: Look, phase: str, seen: str) -> Verdict:
     return Verdict(phase, seen)
 
 
-_TO_MODELS: tuple[Judge, ...] = (_unit_runs, _port_belongs_to_unit, _model_is_served)
+_TO_MODELS: tuple[Judge, ...] = (
+    _unit_runs,
+    _gives_signs_of_life,
+    _unit_is_active,
+    _port_belongs_to_unit,
+    _model_is_served,
+)
 FACTS: dict[str, tuple[Judge, ...]] = {
     "models": _TO_MODELS,
     "health": (*_TO_MODELS, _is_warm),

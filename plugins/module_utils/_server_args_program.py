@@ -22,6 +22,7 @@ import contextlib
 import difflib
 import importlib
 import importlib.metadata
+import importlib.util
 import json
 import logging
 import os
@@ -79,7 +80,10 @@ def check(values: Mapping[str, Any]) -> dict[str, Any]:
         version = importlib.metadata.version("sglang")
     except importlib.metadata.PackageNotFoundError:
         advice = "name a virtual environment that has SGLang"
-        return result("", [not_checked("there is no SGLang in this Python environment", advice)], asked=False)
+        missing = "there is no SGLang in this Python environment"
+        if importlib.util.find_spec("sglang") is None:
+            return result("", [finding("no_sglang", "error", missing, advice)], asked=False)
+        return result("", [not_checked(f"{missing} that tells its version", advice)], asked=False)
     try:
         with contextlib.suppress(ImportError):
             # Plugins can add arguments and choices.

@@ -25,6 +25,7 @@ EXIT_NAMES = {  # systemd.exec(5), "Process exit codes": what failed before the 
     241: "CONFIGURATION_DIRECTORY", 242: "NUMA_POLICY", 243: "CREDENTIALS",
 }  # fmt: skip
 
+_BAD_STOPS = ("signal", "core-dump", "exit-code", "timeout")  # others are systemd's own reasons to stop a unit
 _CHARACTER = re.compile(r"[A-Za-z0-9:_.@\\-]+\Z")
 
 
@@ -34,7 +35,11 @@ class SystemdError(RuntimeError):
 
 @dataclass(frozen=True)
 class Unit:
-    """A unit as ``systemctl show`` tells it; texts are systemd's own words."""
+    """A unit as ``systemctl show`` tells it; texts are systemd's own words.
+
+    ``began`` is when the last start began, ``left_active`` when a start was last told to end or found ended, ``ended``
+    when its main process ended: microseconds since the host was booted, 0 for never.
+    """
 
     name: str
     load_state: str
@@ -48,11 +53,22 @@ class Unit:
     exec_status: int
     restarts: int
     job: int = 0
+    began: int = 0
+    left_active: int = 0
+    ended: int = 0
     host_is_stopping: bool = False
+
+    @property
+    def was_asked_to_stop(self) -> bool:
+        """Whether this start was ended by a stop, although it ended badly then: systemd calls that failed, too."""
+        stopped_first = self.began < self.left_active and not 0 < self.ended <= self.left_active
+        return stopped_first and self.result in _BAD_STOPS
 
     @property
     def is_failing(self) -> bool:
         """Whether this start has ended in a failure, also where what is left of it is still being killed."""
+        if self.was_asked_to_stop:
+            return False
         ended = self.active_state == "deactivating" and self.result not in ("success", "")
         failed = self.active_state == "failed" and not self.job  # else somebody has just asked for another start
         return ended or failed or self.sub_state.startswith("auto-restart")
@@ -71,6 +87,7 @@ class Unit:
 _PROPERTIES = (
     "LoadState", "ActiveState", "SubState", "Result", "InvocationID", "ControlGroup", "MainPID",
     "ExecMainCode", "ExecMainStatus", "NRestarts", "Job",
+    "InactiveExitTimestampMonotonic", "ActiveExitTimestampMonotonic", "ExecMainExitTimestampMonotonic",
 )  # fmt: skip
 _CHILD_CODES = {"1": "exited", "2": "killed", "3": "dumped"}  # CLD_EXITED, CLD_KILLED, CLD_DUMPED of waitid(2)
 
@@ -138,4 +155,7 @@ def parse_show(name: str, output: str) -> Unit:
         exec_status=number("ExecMainStatus"),
         restarts=number("NRestarts"),
         job=number("Job"),
+        began=number("InactiveExitTimestampMonotonic"),
+        left_active=number("ActiveExitTimestampMonotonic"),
+        ended=number("ExecMainExitTimestampMonotonic"),
     )

@@ -48,6 +48,9 @@ class Follower(Protocol):
     def wait(self, seconds: float) -> list[Entry]:
         """New entries, as soon as there are any."""
 
+    def age(self, entry: Entry) -> float:
+        """Seconds since an entry was written."""
+
     def close(self) -> None:
         """Stop following."""
 
@@ -83,7 +86,8 @@ def run_slice(
             if wait.invocation_id != following:
                 following = wait.invocation_id
                 follower.follow(following, wait.cursor)
-            _sleep(wait, follower, min(pace.poll_interval, max(end - clock(), 0.05)), clock)
+            until = min(end, wait.life.at + (wanted.stall_timeout or math.inf))
+            _sleep(wait, follower, min(pace.poll_interval, max(until - clock(), 0.05)), clock)
     finally:
         follower.close()
 
@@ -95,8 +99,7 @@ def _sleep(wait: Wait, follower: Follower, seconds: float, clock: Callable[[], f
     while clock() < until:
         entries = follower.wait(until - clock())
         for entry in entries:
-            wait.signs.read(entry)
-            wait.cursor = entry.cursor or wait.cursor
+            wait.read(entry, clock() - max(follower.age(entry), 0.0))
         if known != (wait.signs.phase, wait.signs.fired_up) or any(_ENDED.search(entry.text) for entry in entries):
             return
 
@@ -123,9 +126,9 @@ class HostProbes:
         """See `Probes`."""
         return find_listener(self.host, self.port, unit.control_group, unit.main_pid)
 
-    def pulse(self, unit: Unit) -> Pulse:
+    def pulse(self, unit: Unit, besides: int) -> Pulse:
         """See `Probes`."""
-        return pulse(unit.control_group)
+        return pulse(unit.control_group, besides)
 
     def gpu_memory(self) -> list[int]:
         """See `Probes`."""
@@ -148,6 +151,10 @@ class HostProbes:
         """See `Probes`."""
         content = {"model": model, "prompt": prompt, "max_tokens": max_tokens, "temperature": 0}
         return self.client.post("/v1/completions", content, self._seconds(GENERATION_TIMEOUT))
+
+    def age(self, entry: Entry) -> float:
+        """See `Probes`."""
+        return self.journal.age(entry)
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
         """See `Probes`; the kernel's lines of the time just before the end are among them."""

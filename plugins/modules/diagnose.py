@@ -270,8 +270,17 @@ def main() -> None:
         module.fail_json(msg=str(error))
     run = runner(module)
     journal = Journal(run, environment_for_parsing(os.environ))
-    probes = HostProbes(unit, server.host, server.port, server.client(), journal, run, params["request_timeout"])
     wait, began = Wait(), time.monotonic()
+    probes = HostProbes(
+        unit,
+        server.host,
+        server.port,
+        server.client(),
+        journal,
+        run,
+        params["request_timeout"],
+        lambda: began + params["seconds"] - time.monotonic(),
+    )
     wanted = Wanted(secrets=server.secrets, stall_timeout=params["seconds"])
     # A little longer than what is called a hang, so that a hang is seen.
     pace = Pace(1.0, float("inf"), params["seconds"] + 2)

@@ -138,9 +138,9 @@ findings:
     code:
       description:
         - A word that stays the same from release to release. With the severity V(error), one of
-          V(unknown_argument), V(invalid_value), V(missing_argument), V(refused), V(no_config_file) and
-          V(no_pipeline_support). With V(warning), V(deprecated_argument) or V(abbreviated_argument). With V(info),
-          V(not_checked).
+          V(unknown_argument), V(invalid_value), V(missing_argument), V(refused), V(no_config_file),
+          V(no_pipeline_support) and V(no_sglang). With V(warning), V(deprecated_argument) or
+          V(abbreviated_argument). With V(info), V(not_checked).
       type: str
       returned: always
       sample: unknown_argument
@@ -258,7 +258,8 @@ def main() -> None:
     }
     if judgement.errors and params["on_error"] == "fail":
         wrong = " ".join(f"{finding.message} ({finding.advice})." for finding in judgement.errors)
-        module.fail_json(msg=f"SGLang {judgement.version} would not start with these arguments: {wrong}", **result)
+        release = f"SGLang {judgement.version}".strip()
+        module.fail_json(msg=f"{release} would not start with these arguments: {wrong}", **result)
     module.exit_json(changed=False, **result)
 
 

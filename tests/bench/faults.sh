@@ -7,12 +7,16 @@
 unit=sglang-fault
 file=/etc/systemd/system/$unit.service
 
-# real LINE...: SGLang as the demo's, with these lines in server.yaml in place of those of the same keys
+# real LINE...: SGLang as the demo's, with these lines in server.yaml in place of those of the same keys. What begins with a
+# capital letter is for the unit.
 real() {
     mkdir -p /etc/sglang/fault
     cp /etc/sglang/demo/environment /etc/sglang/fault/environment
     cp /etc/sglang/demo/server.yaml /etc/sglang/fault/server.yaml
+    mkdir -p $file.d
+    echo '[Service]' >$file.d/fault.conf
     for line in 'port: 30100' "$@"; do
+        case $line in [A-Z]*) echo "$line" >>$file.d/fault.conf && continue ;; esac
         sed -i "/^${line%%:*}:/d" /etc/sglang/fault/server.yaml
         echo "$line" >>/etc/sglang/fault/server.yaml
     done
@@ -68,11 +72,28 @@ model() {
     chmod -R a+rX "$1"
 }
 
-# process TITLE: the pid of a process of the unit
+# process TITLE: the pid of a scheduler, as soon as it has its title, which is some time after it began
 process() {
-    while read -r pid; do
-        tr '\0' ' ' <"/proc/$pid/cmdline" | grep -q "$1" && echo "$pid"
-    done <"/sys/fs/cgroup/system.slice/$unit.service/cgroup.procs" | head -n 1
+    for _moment in $(seq 600); do
+        pgrep -f "^$1" && return
+        sleep 0.1
+    done
+    echo "no process $1" >&2
+}
+
+# kernel LINE: have journalctl say that the kernel has said that now; what the kernel of a test host says is not ours to make
+kernel() {
+    echo "$1" >/root/kernel
+    cat >/usr/local/bin/journalctl <<'END'
+#!/usr/bin/python3
+import json, os, sys
+if "--dmesg" not in sys.argv:
+    os.execv("/usr/bin/journalctl", ["journalctl", *sys.argv[1:]])
+with open("/root/kernel") as said:
+    at = int(os.fstat(said.fileno()).st_mtime * 1e6)
+    print(json.dumps({"MESSAGE": said.read().strip(), "__REALTIME_TIMESTAMP": str(at)}))
+END
+    chmod +x /usr/local/bin/journalctl
 }
 
 # certificate NAME DAYS: signed by an authority of its own
@@ -103,11 +124,27 @@ tls() {
 clean() {
     systemctl unmask --quiet $unit 2>/dev/null
     systemctl stop $unit stranger 2>/dev/null
+    systemctl disable --quiet $unit 2>/dev/null
     pkill -f 'standin[.]py'
     systemctl reset-failed $unit stranger 2>/dev/null
-    rm -rf $file /etc/systemd/system/$unit.service.d /etc/sglang/fault
+    rm -rf $file $file.d /etc/sglang/fault /usr/local/bin/journalctl /root/kernel
     systemctl daemon-reload
-    pgrep -af 'sglang::|launch_server|journalctl.*--follow|AnsiballZ' || true
+    pgrep -af 'sglang::|launch_server|journalctl.*--follow|python3 && sleep 0|AnsiballZ' | grep -v 'faults[.]sh'
+    ls -A /root/.ansible/tmp 2>/dev/null
+}
+
+# poll_cpu SECONDS: percent of a core that a running wait uses, with what it calls
+poll_cpu() {
+    spent() { awk '{ print $14 + $15 + $16 + $17 }' "/proc/$pid/stat"; } # hundredths of seconds
+    pid=$(ps -o ppid= -p "$(pgrep -nf 'journalctl.*--follow')" | tr -d ' ')
+    before=$(spent)
+    sleep "$1"
+    echo "$(($(spent) - before)) $1" | awk '{ print $1 / $2 }'
+}
+
+# opened: how many connections have been asked for on this host
+opened() {
+    awk '/^Tcp: [0-9]/ { print $6 }' /proc/net/snmp
 }
 
 # loop: what the shell loop would say now

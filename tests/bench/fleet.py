@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CACHE = Path(os.environ.get("GPUFLEET_CACHE", Path.home() / ".cache/gpufleet"))
 DEMO = ROOT / "playbooks/examples/demo/inventory.yml"
+TESTHOSTS = ROOT / "tests/support/testhosts"
 ENVIRONMENT = {
     **os.environ,
     "PATH": f"{ROOT}/.venv/bin:{os.environ['PATH']}",
@@ -20,18 +21,27 @@ ENVIRONMENT = {
 }
 
 
-def host_is_up() -> list[str]:
+def host_is_up(set_name: str = "bench", host: str = "gpu-bench") -> list[str]:
     """Start the host of the benchmarks where it is not there; returns the words that name its inventories."""
-    testhosts = ROOT / "tests/support/testhosts"
-    subprocess.run([testhosts, "prepare", "--wheels"], check=True, stdout=subprocess.DEVNULL)
-    subprocess.run([testhosts, "up", "--set", "bench", "gpu-bench"], check=True, stdout=subprocess.DEVNULL)
-    return [f"--inventory={CACHE}/hosts/bench/inventory.yml", f"--inventory={DEMO}"]
+    subprocess.run([TESTHOSTS, "prepare", "--wheels"], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run([TESTHOSTS, "up", "--set", set_name, host], check=True, stdout=subprocess.DEVNULL)
+    return [f"--inventory={CACHE}/hosts/{set_name}/inventory.yml", f"--inventory={DEMO}"]
 
 
-def playbook(*words: str) -> subprocess.Popen[str]:
+def on_host(set_name: str, host: str, script: str) -> str:
+    """Run shell on a test host; all that it printed. How it ended is not asked."""
+    words = [str(TESTHOSTS), "exec", "--set", set_name, host, "--", "sh", "-c", script]
+    return subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False).stdout
+
+
+def playbook(*words: str, **environment: str) -> subprocess.Popen[str]:
     """Begin to run a playbook; its output comes line by line from ``stdout``."""
     return subprocess.Popen(
-        ["ansible-playbook", *words], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ["ansible-playbook", *words],
+        env={**ENVIRONMENT, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
 
 

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT / ".collections"))
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 
 HOSTS = 50
-LOADING = 20.0
+LOADING = 40.0
 """Seconds that the slowest takes to load; the others are spread below."""
 
 SYSTEMCTL = """#!/bin/sh

@@ -191,6 +191,19 @@ class Standin:
         self._log.flush()
         os.kill(os.getpid(), signal.Signals[f"SIG{name or 'KILL'}"])
 
+    def stop(self) -> None:
+        """End as SIGTERM ends SGLang; releases before 0.5.19 have no orderly end once they listen."""
+        if self.port:
+            self.log(
+                [
+                    "[{now}] SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
+                    "[{now}] Gracefully exiting... Remaining number of requests 0.",
+                ]
+            )
+            if self.script.release < (0, 5, 19):
+                self.kill("KILL")
+        sys.exit(0)
+
     # What it answers in its state
 
     def usual_answer(self, path: str) -> Mapping[str, Any]:
@@ -342,7 +355,7 @@ def main() -> None:
     if arguments.port is not None:
         content["port"] = arguments.port
     standin = Standin(content)
-    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(0))
+    signal.signal(signal.SIGTERM, lambda *_signal: standin.stop())
     with standin:
         while True:
             signal.pause()

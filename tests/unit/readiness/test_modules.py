@@ -11,12 +11,15 @@ import json
 import os
 import socket
 import tarfile
+import time
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
+from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes
 from ansible_collections.gpufleet.sglang.plugins.modules import diagnose, server_ready
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 
@@ -219,13 +222,18 @@ def test_a_failed_server_is_diagnosed(host: Host, capsys: pytest.CaptureFixture[
     assert result["evidence"] == ["launch_server.py: error: unrecognized arguments: --foo"]
 
 
-def test_a_server_on_its_way_and_one_that_hangs(host: Host, capsys: pytest.CaptureFixture[str]) -> None:
-    with standin("listen") as server:
+@pytest.mark.parametrize("steps", [["listen"], ["listen", {"become": "hung"}]])
+def test_a_server_that_hangs_is_diagnosed_in_time(
+    host: Host, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, steps: list[Any]
+) -> None:
+    """Also where it hangs in the request that is to show whether it does."""
+    monkeypatch.setattr(HostProbes, "pulse", lambda *_words: Pulse(1, 1.0, 1))
+    began = time.monotonic()
+    with standin(*steps) as server:
         assert server.url
         result = run(diagnose, capsys, port=server.port, seconds=1)
-    # This process, which is all there is in the unit, does hardly anything.
-    assert result["state"] in ("warming_up", "hung")
-    assert result["cause"] in ("", "stalled")
+    assert (result["state"], result["cause"]) == ("hung", "stalled")
+    assert time.monotonic() - began < 10.0
 
 
 def test_in_check_mode_no_bundle_is_written(host: Host, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -143,8 +143,9 @@ def test_what_a_unit_has_done(proc: Proc) -> None:
     proc.process(10, UNIT, ticks=2 * ticks, read=1000)
     proc.process(11, UNIT, ticks=ticks, read=500)
     proc.process(12, "/elsewhere", ticks=99 * ticks, read=99)
-    assert pulse(UNIT, str(proc.root)) == Pulse(2, 3.0, 1500)
-    assert pulse("", str(proc.root)) == Pulse()
+    assert pulse(UNIT, proc=str(proc.root)) == Pulse(2, 3.0, 1500)
+    assert pulse(UNIT, 10, str(proc.root)) == Pulse(2, 1.0, 500)
+    assert pulse("", proc=str(proc.root)) == Pulse()
 
 
 def test_the_real_kernel() -> None:

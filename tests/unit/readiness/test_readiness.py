@@ -40,6 +40,10 @@ RUNNING = Unit(
 DIED = replace(
     RUNNING, active_state="activating", sub_state="auto-restart", result="exit-code", exec_code="exited", exec_status=1
 )
+KILLED_ITSELF = replace(
+    RUNNING, active_state="failed", sub_state="failed", result="signal", exec_code="killed", exec_status=9,
+    began=10, left_active=20, ended=30,
+)  # fmt: skip
 MODELS = Answer(
     200, json.dumps({"data": [{"id": "kimi", "parent": None}, {"id": "kimi:lora", "parent": "kimi"}]}).encode()
 )
@@ -71,7 +75,7 @@ class Host:
     def listener(self, unit: Unit) -> Listener | None:
         return self.listens
 
-    def pulse(self, unit: Unit) -> Pulse:
+    def pulse(self, unit: Unit, besides: int) -> Pulse:
         return self.life
 
     def gpu_memory(self) -> list[int]:
@@ -93,6 +97,9 @@ class Host:
     def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
         self.asked.append(f"completion of {model}")
         return self.completion_answer
+
+    def age(self, entry: Entry) -> float:
+        return 0.0
 
     def last_entries(self, invocation_id: str) -> list[Entry]:
         return self.entries
@@ -119,6 +126,7 @@ def test_probe_says_how_far_to_go(probe: str, asked: list[str]) -> None:
         (Host(replace(RUNNING, load_state="not-found", active_state="inactive")), "unit_missing", "sglang-kimi"),
         (Host(replace(RUNNING, load_state="masked", active_state="inactive")), "unit_masked", "sglang-kimi"),
         (Host(replace(RUNNING, active_state="inactive", sub_state="dead")), "unit_inactive", "sglang-kimi"),
+        (Host(KILLED_ITSELF), "unit_inactive", "sglang-kimi"),
         (Host(listens=Listener("foreign", 7, "nginx")), "foreign_listener", "process 7 (nginx)"),
         (Host(models_answer=Answer(401, b'{"error":"Unauthorized"}')), "unauthorized", "401"),
         (Host(models_answer=Answer(403)), "unauthorized", "403"),
@@ -224,10 +232,14 @@ def test_a_start_by_somebody_else_is_followed_and_not_called_a_crash() -> None:
     assert (wait.invocation_id, wait.cursor) == ("second", "")
 
 
-def test_a_stop_in_the_middle_is_told_as_such() -> None:
+@pytest.mark.parametrize(
+    "unit", [replace(RUNNING, active_state="inactive", sub_state="dead", invocation_id=""), KILLED_ITSELF]
+)
+def test_a_stop_in_the_middle_is_told_as_such(unit: Unit) -> None:
+    """Also where a release up to 0.5.18 kills itself at its end, which systemd calls a failure."""
     wait, host = Wait(), Host(listens=None)
     look(wait, WANTED, host, 0)
-    host.unit_facts = replace(RUNNING, active_state="inactive", sub_state="dead", invocation_id="")
+    host.unit_facts = unit
     failure = look(wait, WANTED, host, 1).failure
     assert failure is not None
     assert failure.cause == "stopped_by_someone"
@@ -303,10 +315,14 @@ class Script:
         self.clock.now = max(self.clock.now, due[0])
         step = self.steps.pop(due[0])
         for name, value in step.items():
-            if name != "says":
+            if name not in ("says", "pid"):
                 setattr(self.host, name, value)
-        says = step.get("says")
-        return [Entry.of(f"[2026-11-01 10:00:00{says}", self.clock.now, f"c{self.clock.now}")] if says else []
+        says, pid = step.get("says"), int(str(step.get("pid", 101)))
+        at = self.clock.now
+        return [Entry.of(f"[2026-11-01 10:00:00{says}", at, f"c{at}", pid)] if says else []
+
+    def age(self, entry: Entry) -> float:
+        return self.clock.now - entry.time
 
     def close(self) -> None:
         pass

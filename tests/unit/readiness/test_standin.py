@@ -92,6 +92,15 @@ def test_how_it_ends(tmp_path: Path, step: dict[str, Any], status: int) -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.parametrize(("release", "status"), [("0.5.9", -9), ("0.5.23", 0)])
+def test_how_releases_end_when_they_are_stopped(tmp_path: Path, release: str, status: int) -> None:
+    script = tmp_path / "script.json"
+    script.write_text(json.dumps({"port": 0, "release": release, "steps": ["listen", {"kill": "TERM"}]}))
+    done = subprocess.run([sys.executable, PROGRAM, script], capture_output=True, text=True, timeout=30, check=False)
+    assert done.returncode == status
+    assert "Gracefully exiting..." in done.stdout.splitlines()[-1]
+
+
 def test_a_flood_has_as_many_lines_as_asked_for() -> None:
     log = io.StringIO()
     standin = Standin({"steps": [{"flood": {"seconds": 0.5, "lines_per_second": 2000}}]}, log)

@@ -62,6 +62,38 @@ def test_which_states_are_failures(lines: str, failing: bool) -> None:
     assert parse_show("x.service", lines).is_failing is failing
 
 
+def times(began: int, left_active: int, ended: int) -> str:
+    """Microseconds since the host was booted, as systemctl tells them of a start."""
+    return (
+        f"InactiveExitTimestampMonotonic={began}\nActiveExitTimestampMonotonic={left_active}\n"
+        f"ExecMainExitTimestampMonotonic={ended}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("lines", "asked"),
+    [
+        (f"ActiveState=failed\nResult=signal\n{times(10, 20, 30)}", True),
+        (f"ActiveState=failed\nResult=timeout\n{times(10, 20, 30)}", True),
+        (f"ActiveState=failed\nResult=exit-code\n{times(10, 20, 30)}", True),
+        (f"ActiveState=deactivating\nResult=signal\n{times(10, 20, 30)}", True),
+        (f"ActiveState=deactivating\nResult=timeout\n{times(10, 20, 0)}", True),  # being killed
+        (f"ActiveState=failed\nResult=signal\n{times(10, 31, 30)}", False),  # it ended, and so the unit did
+        (f"ActiveState=failed\nResult=exit-code\n{times(25, 20, 30)}", False),  # a later start was never active
+        (f"ActiveState=failed\nResult=exit-code\n{times(10, 0, 30)}", False),
+        (f"ActiveState=failed\nResult=oom-kill\n{times(10, 20, 30)}", False),  # systemd stops what the kernel spoiled
+        (f"ActiveState=failed\nResult=watchdog\n{times(10, 20, 30)}", False),
+        (f"ActiveState=active\nResult=success\n{times(40, 20, 30)}", False),
+        ("ActiveState=failed\nResult=signal", False),
+    ],
+)
+def test_a_stop_that_ended_badly_is_no_failure_of_the_server(lines: str, asked: bool) -> None:
+    """Releases up to 0.5.18 kill themselves at the end of an ordered stop; others are killed since they are slow."""
+    unit = parse_show("x.service", lines)
+    assert unit.was_asked_to_stop is asked
+    assert unit.is_failing is (unit.active_state == "failed" and not asked)
+
+
 @pytest.mark.parametrize(
     ("lines", "text"),
     [

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import pytest
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Un
 from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import Pace, run_slice
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_readiness import (
     DIED,
+    KILLED_ITSELF,
     REFUSED,
     RUNNING,
     STARTING,
@@ -74,6 +75,81 @@ def test_a_warm_up_that_never_ends_is_a_hang() -> None:
     verdict, now = wait_to_the_end(Host(ready_answer=STARTING), steps)
     assert cause_of(verdict) == "stalled"
     assert now < 63.0
+
+
+@dataclass
+class Answering(Host):
+    """Process 100 takes the requests: each of ours makes it work, read, and say something, all in vain."""
+
+    requests: int = 0
+
+    def pulse(self, unit: Unit, besides: int) -> Pulse:
+        if besides == 100:
+            return Pulse(4, 1.0, 1)
+        return Pulse(4, 1.0 + 10.0 * self.requests, 1 + (self.requests << 20))
+
+    def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
+        self.requests += 1
+        return super().completion(model, prompt, max_tokens)
+
+
+ECHOES: tuple[dict[str, object], ...] = (
+    {"says": '] INFO:     127.0.0.1:1 - "POST /v1/completions HTTP/1.1" 500', "pid": 100},
+    {"says": " PP0] Prefill batch, #new-seq: 1, #new-token: 4", "pid": 101},
+    {"says": "] http_server.py:489: FastAPIDeprecationWarning: ORJSONResponse is deprecated", "pid": 100},
+    {"says": "] Health check failed. Server couldn't get a response from detokenizer for last 20 seconds", "pid": 100},
+)
+
+
+def test_what_our_requests_cause_is_no_sign_of_life() -> None:
+    host = Answering(completion_answer=Answer(error="no whole answer within 30 s", late=True))
+    steps = {float(second): ECHOES[second % len(ECHOES)] for second in range(1, 300)}
+    verdict, now = wait_to_the_end(host, steps)
+    assert cause_of(verdict) == "stalled"
+    assert now < 62.0
+    assert host.requests > 5
+
+
+def test_what_a_scheduler_says_of_its_own_accord_is_one() -> None:
+    host = Answering(completion_answer=Answer(error="no whole answer within 30 s", late=True))
+    steps: dict[float, dict[str, object]] = {
+        float(second): {"says": " PP0] Compiling kernels", "pid": 101} for second in range(1, 300, 50)
+    }
+    verdict, now = wait_to_the_end(host, steps)
+    assert cause_of(verdict) == "stalled"
+    assert 311.0 <= now < 313.0
+
+
+@dataclass
+class Blocking(Answering):
+    """Each completion takes half a minute in vain."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
+        self.clock.now += 30.0
+        return Answer(error="no whole answer within 30 s", late=True)
+
+
+class Backlog(Script):
+    """A journal that has lines from before the wait."""
+
+    def __init__(self, clock: Clock, host: Host, written: list[Entry]) -> None:
+        super().__init__(clock, host, {})
+        self.written = written
+
+    def wait(self, seconds: float) -> list[Entry]:
+        written, self.written = self.written, []
+        return written or super().wait(seconds)
+
+
+def test_lines_that_are_read_late_count_from_when_they_were_written() -> None:
+    """The first look is before the journal is read, and it may be a long one."""
+    host = Blocking()
+    before = Backlog(host.clock, host, [Entry.of("[2026-11-01 10:00:00 PP0] KV Cache is allocated.", -5.0, "c", 101)])
+    verdict = run_slice(Wait(), IMPATIENT, host, before, Pace(1.0, 3600.0), host.clock)
+    assert cause_of(verdict) == "stalled"
+    assert host.clock.now < 62.0
 
 
 def test_schedulers_that_hang_behind_a_good_front_are_a_hang() -> None:
@@ -153,6 +229,8 @@ def test_ends_in_the_middle(unit: Unit, cause: str) -> None:
     [
         replace(RUNNING, active_state="inactive", sub_state="dead", invocation_id="", job=12),
         replace(RUNNING, active_state="deactivating", sub_state="stop-sigterm"),
+        replace(KILLED_ITSELF, active_state="deactivating", sub_state="final-sigterm"),
+        replace(KILLED_ITSELF, job=12),
         replace(RUNNING, active_state="inactive", sub_state="dead", host_is_stopping=True),
         replace(RUNNING, active_state="deactivating", result="signal", host_is_stopping=True),
         replace(RUNNING, active_state="activating", sub_state="start-pre", invocation_id="second"),
@@ -226,3 +304,26 @@ def test_progress_of_a_load_in_words() -> None:
     host.life = Pulse(4, 9.0, 20_000_000_001)
     look(wait, WANTED, host, 10.0)
     assert look(wait, WANTED, host, 11.0).detail == "22 of 64 shards, 20.0 GB read, 2000 MB/s"
+
+
+@dataclass
+class Crowded(Host):
+    """Others are served all the while; a request of ours waits behind theirs until its time is over."""
+
+    clock: Clock = field(default_factory=Clock)
+
+    def completion(self, model: str, prompt: str, max_tokens: int) -> Answer:
+        self.clock.now += 30.0
+        line = "[2026-11-01 10:00:00 PP0] Decode batch, #running-req: 4, #token: 298, #queue-req: 13"
+        self.entries = [Entry.of(line, self.clock.now - 1.0, "", 101)]
+        return Answer(error="no whole answer within 30 s", late=True)
+
+    def age(self, entry: Entry) -> float:
+        return self.clock.now - entry.time
+
+
+def test_a_server_that_serves_others_is_no_hang_however_long_our_request_takes() -> None:
+    host = Crowded()
+    wanted, pace = replace(WANTED, stall_timeout=20.0), Pace(1.0, 300.0)
+    verdict = run_slice(Wait(), wanted, host, Script(host.clock, host, {}), pace, host.clock)
+    assert (cause_of(verdict), host.clock.now >= 300.0) == ("generation_failed", True)

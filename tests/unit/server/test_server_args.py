@@ -300,9 +300,12 @@ def test_no_engine(host: Host, tmp_path: Path) -> None:
 
 
 def test_an_engine_without_sglang(host: Host) -> None:
-    """An environment of something else."""
+    """An environment of something else: what is sure to fail is refused before a server is stopped for it."""
     set_python(host.engine, 'exec /usr/bin/env python3 -I "$2"')
-    assert "there is no SGLang in this Python environment" in host.run()["findings"][0]["message"]
+    result = host.run()
+    assert result["failed"]
+    assert codes(result) == ["no_sglang"]
+    assert "SGLang would not start with these arguments: there is no SGLang in this Python environment" in result["msg"]
 
 
 def test_users(host: Host) -> None:
