@@ -37,6 +37,12 @@ CAUSES: tuple[Cause, ...] = (
         (r"Failed at step [A-Z_]+ spawning ", r"(?:Main|Control) process exited, code=exited, status=2\d\d/[A-Z_]+"),
     ),
     Cause(
+        "engine_incomplete",
+        "the virtual environment of the server has no SGLang",
+        "Run the role sglang_engine, or set sglang_server_engine to a virtual environment that has SGLang.",
+        (r"No module named '?sglang(?:\.launch_server)?'?(?:\)|$)",),
+    ),
+    Cause(
         "bad_argument",
         "SGLang does not take an argument in server.yaml",
         "Correct it in sglang_server_args. Names and values are those of the installed release: "
