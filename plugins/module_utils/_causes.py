@@ -102,7 +102,8 @@ _BY_EXIT: tuple[tuple[str, Callable[[Unit], bool]], ...] = (
 
 
 def _told(cause: Cause, entry: Entry, entries: Sequence[Entry], secrets: Sequence[str], also: str) -> Failure:
-    return failure(cause.code, redact(_said(entries, entry), secrets)[:300] + also, around(entries, entry, secrets))
+    said = redact(_said(entries, entry), secrets)[:300].rstrip(". ")  # the advice is a sentence of its own
+    return failure(cause.code, said + also, around(entries, entry, secrets))
 
 
 def _newest(entries: Sequence[Entry], secrets: Sequence[str]) -> list[str]:

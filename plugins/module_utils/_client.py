@@ -24,6 +24,13 @@ except ImportError:
 else:
     HAS_REQUESTS = True
 
+    class _Session(requests.Session):
+        """Redirects lead nowhere. Told only not to follow them, requests reads all of their bodies to see where to."""
+
+        def get_redirect_target(self, _resp: requests.Response) -> None:
+            return None
+
+
 MAX_BODY = 1 << 20
 """Bytes of an answer that are read at most; most of SGLang's are far smaller, /server_info has some 40,000."""
 
@@ -66,7 +73,7 @@ class Client:
     def __init__(self, base_url: str, api_key: str = "", verify: bool | str = True, max_body: int = MAX_BODY) -> None:
         self.base_url = base_url
         self._max_body = max_body
-        self._session = requests.Session()
+        self._session = _Session()
         self._session.trust_env = False  # a proxy that is meant for the world would answer in the server's place
         self._session.verify = verify
         self._session.headers["Accept-Encoding"] = "identity"  # so that no small answer grows when it is unpacked
@@ -103,9 +110,7 @@ class Client:
     def _request(self, method: str, path: str, timeout: float, content: Any) -> tuple[int, bytes]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # who turns validate_certs off need not be told at each request
-            response = self._session.request(
-                method, self.base_url + path, json=content, timeout=timeout, stream=True, allow_redirects=False
-            )
+            response = self._session.request(method, self.base_url + path, json=content, timeout=timeout, stream=True)
         with response:
             body = bytearray()
             for chunk in response.iter_content(1 << 14):
@@ -154,8 +159,8 @@ def _reason(problem: BaseException) -> str:
         if not isinstance(inner, BaseException):
             break
         problem = inner
-    text = str(problem).rsplit(">: ", 1)[-1]
-    return text.splitlines()[0][:200] if text else type(problem).__name__
+    text = " ".join(str(problem).rsplit(">: ", 1)[-1].split())
+    return text[:200] or type(problem).__name__
 
 
 def url_host(host: str) -> str:

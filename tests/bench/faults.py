@@ -32,8 +32,8 @@ SET, HOST = "faults", "gpu-f"
 PLAY = str(fleet.ROOT / "tests/bench/faults.yml")
 INVENTORY = f"--inventory={fleet.CACHE}/hosts/{SET}/inventory.yml"
 HOST_FILES = {
-    "/root/faults.sh": fleet.ROOT / "tests/bench/faults.sh",
-    "/root/standin.py": fleet.ROOT / "tests/support/standin/standin.py",
+    "/srv/faults/faults.sh": fleet.ROOT / "tests/bench/faults.sh",
+    "/srv/faults/standin.py": fleet.ROOT / "tests/support/standin/standin.py",
 }
 LOOP_INTERVAL, LOOP_POLLS = 15.0, 60
 LATE = 2.0
@@ -46,7 +46,7 @@ MARKS = ("<!-- begin of the table that faults.py writes -->", "<!-- end of that 
 
 def on_host(script: str) -> str:
     """Run shell on the test host; its output."""
-    return fleet.on_host(SET, HOST, f". /root/faults.sh; {script}")
+    return fleet.on_host(SET, HOST, f". /srv/faults/faults.sh; {script}")
 
 
 def restart_host() -> str:
@@ -60,7 +60,7 @@ def host_is_up(real: bool) -> None:
     inventories = fleet.host_is_up(SET, HOST)
     for path, source in HOST_FILES.items():
         content = base64.b64encode(source.read_bytes()).decode()
-        fleet.on_host(SET, HOST, f"echo {content} | base64 -d >{path}")
+        fleet.on_host(SET, HOST, f"mkdir -p /srv/faults; echo {content} | base64 -d >{path}")
     if real and "No such" in on_host("ls /etc/systemd/system/sglang-demo.service"):
         fleet.run(*inventories, "gpufleet.sglang.deploy")
     on_host("systemctl disable --now --quiet sglang-demo; clean")
@@ -120,6 +120,7 @@ class Outcome:
     loop_said: str
     loop_late: float
     summary: str
+    evidence: str
     left: str
 
     @property
@@ -133,11 +134,17 @@ class Outcome:
         return self.loop_said == "READY" and self.fault.expected != "ready"
 
     @property
+    def unproven(self) -> bool:
+        """Whether neither the summary nor the evidence of its cause names what is broken."""
+        return not re.search(self.fault.evidence, f"{self.summary}\n{self.evidence}")
+
+    @property
     def problems(self) -> list[str]:
         """What should not be; empty for a fault that was told as it should be."""
         return [
             *([f"expected {self.fault.expected}: {self.summary}"] if self.said != self.fault.expected else []),
             *([f"expected within {LATE:g} s"] if self.late > LATE else []),
+            *([f"expected evidence like {self.fault.evidence!r}: {self.evidence}"] if self.unproven else []),
             *([f"left behind: {self.left}"] if self.left else []),
         ]
 
@@ -161,10 +168,11 @@ def attempt(fault: Fault, keep: bool) -> Outcome:
         loop.conclude()
         if not all(output.exists() for output in outputs):
             summary = trouble + texts[0][-600:]
-            return Outcome(fault, "no outcome", math.inf, loop.said, math.inf, summary, on_host("clean").strip())
+            return Outcome(fault, "no outcome", math.inf, loop.said, math.inf, summary, "", on_host("clean").strip())
         contents = [json.loads(output.read_text(encoding="utf-8")) for output in outputs]
     # Of several waits, one that went wrong counts.
     content = next((content for content in contents if said_of(content) != fault.expected), contents[0])
+    failure = content["ready"].get("failure", {})
     visible = ((first_line(fault.seen_by, began) if fault.seen_by else None) or prepared) + fault.after
     return Outcome(
         fault,
@@ -173,7 +181,8 @@ def attempt(fault: Fault, keep: bool) -> Outcome:
         content["returned"] - max(visible, content["began"] + fault.after),
         loop.said,
         loop.at - max(visible, loop.began),
-        " ".join((trouble + content["ready"].get("failure", {}).get("summary", "")).split()),
+        " ".join((trouble + failure.get("summary", "")).split()),
+        "\n".join(failure.get("evidence", [])),
         "" if keep else " ".join(on_host("clean").split()),
     )
 

@@ -37,11 +37,11 @@ partition() {
 standin() {
     mkdir -p /etc/sglang/fault
     printf 'host: "127.0.0.1"\nport: 30100\nserved-model-name: "tiny"\n' >/etc/sglang/fault/server.yaml
-    echo "$1" >/root/script.json
+    echo "$1" >/srv/faults/script.json
     shift
     {
         printf '[Unit]\nStartLimitBurst=3\nStartLimitIntervalSec=600\n'
-        printf '[Service]\nType=exec\nExecStart=/usr/bin/python3 /root/standin.py /root/script.json\n'
+        printf '[Service]\nType=exec\nExecStart=/usr/bin/python3 /srv/faults/standin.py /srv/faults/script.json\n'
         printf '%s\n' "$@"
         printf '[Install]\nWantedBy=multi-user.target\n'
     } >$file
@@ -57,8 +57,8 @@ start() {
 
 # stranger SCRIPT: another process that plays a script
 stranger() {
-    echo "$1" >/root/stranger.json
-    systemd-run --quiet --unit stranger /usr/bin/python3 /root/standin.py /root/stranger.json
+    echo "$1" >/srv/faults/stranger.json
+    systemd-run --quiet --unit stranger /usr/bin/python3 /srv/faults/standin.py /srv/faults/stranger.json
     for _second in 1 2 3 4 5; do
         grep -q ':7594 .* 0A ' /proc/net/tcp && return
         sleep 0.5
@@ -83,13 +83,13 @@ process() {
 
 # kernel LINE: have journalctl say that the kernel has said that now; what the kernel of a test host says is not ours to make
 kernel() {
-    echo "$1" >/root/kernel
+    echo "$1" >/srv/faults/kernel
     cat >/usr/local/bin/journalctl <<'END'
 #!/usr/bin/python3
 import json, os, sys
 if "--dmesg" not in sys.argv:
     os.execv("/usr/bin/journalctl", ["journalctl", *sys.argv[1:]])
-with open("/root/kernel") as said:
+with open("/srv/faults/kernel") as said:
     at = int(os.fstat(said.fileno()).st_mtime * 1e6)
     print(json.dumps({"MESSAGE": said.read().strip(), "__REALTIME_TIMESTAMP": str(at)}))
 END
@@ -98,14 +98,14 @@ END
 
 # certificate NAME DAYS: signed by an authority of its own
 certificate() {
-    cd /root || return
+    cd /srv/faults || return
     openssl req -x509 -newkey rsa:2048 -nodes -keyout key.pem -out certificate.pem -days "$2" -subj "/CN=$1" \
         -addext "subjectAltName=$1" 2>/dev/null
 }
 
 # expired: a certificate that was good until yesterday
 expired() {
-    cd /root || return
+    cd /srv/faults || return
     mkdir -p ca && : >ca/index.txt && echo 01 >ca/serial
     printf '[ca]\ndefault_ca=c\n[c]\ndatabase=ca/index.txt\nserial=ca/serial\nnew_certs_dir=ca\ndefault_md=sha256\npolicy=p\n[p]\ncommonName=supplied\n' >ca/conf
     certificate IP:127.0.0.1 2
@@ -116,8 +116,8 @@ expired() {
 
 # tls: a stand-in with that certificate
 tls() {
-    standin '{"port": 30100, "tls": {"certfile": "/root/certificate.pem", "keyfile": "/root/key.pem"}}'
-    echo 'ssl-certfile: "/root/certificate.pem"' >>/etc/sglang/fault/server.yaml
+    standin '{"port": 30100, "tls": {"certfile": "/srv/faults/certificate.pem", "keyfile": "/srv/faults/key.pem"}}'
+    echo 'ssl-certfile: "/srv/faults/certificate.pem"' >>/etc/sglang/fault/server.yaml
 }
 
 # clean: as if nothing had been; prints what was left behind
@@ -127,10 +127,10 @@ clean() {
     systemctl disable --quiet $unit 2>/dev/null
     pkill -f 'standin[.]py'
     systemctl reset-failed $unit stranger 2>/dev/null
-    rm -rf $file $file.d /etc/sglang/fault /usr/local/bin/journalctl /root/kernel
+    rm -rf $file $file.d /etc/sglang/fault /usr/local/bin/journalctl /srv/faults/kernel
     systemctl daemon-reload
     pgrep -af 'sglang::|launch_server|journalctl.*--follow|python3 && sleep 0|AnsiballZ' | grep -v 'faults[.]sh'
-    ls -A /root/.ansible/tmp 2>/dev/null
+    ls -A ~/.ansible/tmp 2>/dev/null
 }
 
 # poll_cpu SECONDS: percent of a core that a running wait uses, with what it calls

@@ -19,7 +19,7 @@ RANKS_BEGIN = "Init parallel begin"
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault, and what must come out: a cause, or ``ready``.
+    """A fault, and what must come out: a cause, with ``evidence`` like that (a regular expression), or ``ready``.
 
     ``prepare`` and ``during`` are shell on the host; ``during`` runs once the journal has a line like ``when``. The
     fault can be seen from the first line like ``visible`` on, where that is empty from the end of the last of the two,
@@ -39,6 +39,7 @@ class Fault:
     waits: int = 1
     follows: bool = False
     needs: str = ""
+    evidence: str = ""
 
     @property
     def seen_by(self) -> str:
@@ -78,25 +79,54 @@ IMPATIENT = {"stall_timeout": PATIENCE}
 REBOOT = "reboot"
 """In place of shell: the host itself cannot bring itself back."""
 REDIRECT = {"status": 302, "headers": {"Location": "http://127.0.0.1:1/"}}
-TRUSTED = {"ca_path": "/root/certificate.pem"}
+TRUSTED = {"ca_path": "/srv/faults/certificate.pem"}
 
 WAITING = played({"wait": 50}, "listen", "ready")
 LOOPING = "real 'max-running-requets: 16' RestartPreventExitStatus= RestartSec=5"
 
 REAL = (
     Fault("good start", "ready", "real"),
-    Fault("unknown argument", "bad_argument", "real 'max-running-requets: 16'", visible=ENDED),
-    Fault("argument that was removed", "bad_argument", "real 'cuda-graph-max-bs: 4'", visible=ENDED),
     Fault(
-        "server.yaml not readable", "config_unreadable", "real; chmod 600 /etc/sglang/fault/server.yaml", visible=ENDED
+        "unknown argument",
+        "bad_argument",
+        "real 'max-running-requets: 16'",
+        visible=ENDED,
+        evidence="max-running-requets",
     ),
-    Fault("argument of a newer release", "bad_argument", "real 'pp-stage-of-tomorrow: 4'", visible=ENDED),
-    Fault("model path missing", "model_not_found", "real 'model-path: \"/srv/models/nothing\"'", visible=ENDED),
+    Fault(
+        "argument that was removed",
+        "bad_argument",
+        "real 'cuda-graph-max-bs: 4'",
+        visible=ENDED,
+        evidence="cuda-graph-max-bs",
+    ),
+    Fault(
+        "server.yaml not readable",
+        "config_unreadable",
+        "real; chmod 600 /etc/sglang/fault/server.yaml",
+        visible=ENDED,
+        evidence="Permission denied.*server.yaml",
+    ),
+    Fault(
+        "argument of a newer release",
+        "bad_argument",
+        "real 'pp-stage-of-tomorrow: 4'",
+        visible=ENDED,
+        evidence="pp-stage-of-tomorrow",
+    ),
+    Fault(
+        "model path missing",
+        "model_not_found",
+        "real 'model-path: \"/srv/models/nothing\"'",
+        visible=ENDED,
+        evidence="/srv/models/nothing",
+    ),
     Fault(
         "config.json missing",
         "model_not_found",
         "model /srv/m; rm /srv/m/config.json; real 'model-path: \"/srv/m\"'",
         visible=ENDED,
+        evidence="/srv/m",
     ),
     Fault(
         "shard missing",
@@ -105,6 +135,7 @@ REAL = (
         """echo '{"weight_map": {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}}' """
         ">model.safetensors.index.json; real 'model-path: \"/srv/m\"' 'load-format: \"auto\"' 'pp-size: 1'",
         visible=ENDED,
+        evidence="model-0000",
     ),
     Fault(
         "shard truncated",
@@ -112,19 +143,24 @@ REAL = (
         "model /srv/m; truncate -s 1000 /srv/m/model.safetensors; "
         "real 'model-path: \"/srv/m\"' 'load-format: \"auto\"' 'pp-size: 1'",
         visible=ENDED,
+        evidence="incomplete metadata|Safetensor",
     ),
-    Fault("layer partition too short", "bad_layer_partition", "partition 8", visible=ENDED),
-    Fault("layer partition of wrong sum", "bad_layer_partition", "partition 3,4", visible=ENDED),
+    Fault("layer partition too short", "bad_layer_partition", "partition 8", visible=ENDED, evidence="PARTITION"),
+    Fault("layer partition of wrong sum", "bad_layer_partition", "partition 3,4", visible=ENDED, evidence="PARTITION"),
     Fault(
-        "port taken, another id", "foreign_listener", f"stranger {played('listen', 'ready', models=['other'])}; real"
+        "port taken, another id",
+        "foreign_listener",
+        f"stranger {played('listen', 'ready', models=['other'])}; real",
+        evidence="process .*standin",
     ),
-    Fault("port taken, the same id", "foreign_listener", f"stranger {IDLE}; real"),
+    Fault("port taken, the same id", "foreign_listener", f"stranger {IDLE}; real", evidence="process .*standin"),
     Fault(
         "scheduler killed while loading",
         "scheduler_died",
         "real",
         during="kill -KILL $(process sglang::scheduler_PP1)",
         visible=ENDED,
+        evidence="exit code: -9",
     ),
     Fault(
         "main process killed while loading",
@@ -133,27 +169,50 @@ REAL = (
         when=RANKS_BEGIN,
         during="systemctl kill --kill-whom=main --signal=KILL $unit",
         visible=ENDED,
+        evidence="signal 9|status=9/KILL",
     ),
-    Fault("stopped by a person", "stopped_by_someone", "real", when=RANKS_BEGIN, during="systemctl stop $unit"),
+    Fault(
+        "stopped by a person",
+        "stopped_by_someone",
+        "real",
+        when=RANKS_BEGIN,
+        during="systemctl stop $unit",
+        evidence="sglang-fault",
+    ),
     Fault(
         "unit file removed",
         "unit_missing",
         "real",
         when=RANKS_BEGIN,
         during="rm $file; systemctl daemon-reload",
+        evidence="sglang-fault",
     ),
-    Fault("crash loop, Restart=on-failure", "bad_argument", f"{LOOPING} Restart=on-failure", visible=ENDED),
-    Fault("crash loop, Restart=always", "bad_argument", f"{LOOPING} Restart=always", visible=ENDED),
+    Fault(
+        "crash loop, Restart=on-failure",
+        "bad_argument",
+        f"{LOOPING} Restart=on-failure",
+        visible=ENDED,
+        evidence="max-running-requets",
+    ),
+    Fault(
+        "crash loop, Restart=always",
+        "bad_argument",
+        f"{LOOPING} Restart=always",
+        visible=ENDED,
+        evidence="max-running-requets",
+    ),
     Fault(
         "crash loop that has hit the start limit",
         "bad_argument",
         f"{LOOPING} Restart=always; until systemctl is-failed --quiet $unit; do sleep 1; done",
+        evidence="max-running-requets",
     ),
     Fault(
         "another language",
         "model_not_found",
         "real 'model-path: \"/srv/models/nothing\"' 'Environment=LC_ALL=de_DE.UTF-8 LANGUAGE=de'",
         visible=ENDED,
+        evidence="/srv/models/nothing",
     ),
     Fault(
         "more than the unit's memory",
@@ -161,24 +220,40 @@ REAL = (
         "real MemoryMax=400M MemorySwapMax=0",
         visible=ENDED,
         needs="grep -qw memory /sys/fs/cgroup/cgroup.controllers",
+        evidence="oom|memory",
     ),
     Fault("API key given", "ready", "real 'api-key: \"the key\"'"),
-    Fault("API key wrong", "unauthorized", ":", {"api_key": "another"}, follows=True),
+    Fault("API key wrong", "unauthorized", ":", {"api_key": "another"}, follows=True, evidence="401"),
     Fault(
         "API key rotated in the file only",
         "unauthorized",
         "sed -i s/the.key/new/ /etc/sglang/fault/server.yaml",
         follows=True,
+        evidence="401",
     ),
-    Fault("API key missing", "unauthorized", "sed -i /^api-key/d /etc/sglang/fault/server.yaml", follows=True),
+    Fault(
+        "API key missing",
+        "unauthorized",
+        "sed -i /^api-key/d /etc/sglang/fault/server.yaml",
+        follows=True,
+        evidence="401",
+    ),
     Fault(
         "served name differs",
         "wrong_model",
         "echo 'api-key: \"the key\"' >>/etc/sglang/fault/server.yaml",
         {"models": ["kimi"]},
         follows=True,
+        evidence="expected kimi, /v1/models lists tiny",
     ),
-    Fault("one of two models", "wrong_model", ":", {"models": ["tiny", "kimi"]}, follows=True),
+    Fault(
+        "one of two models",
+        "wrong_model",
+        ":",
+        {"models": ["tiny", "kimi"]},
+        follows=True,
+        evidence="expected kimi, /v1/models lists tiny",
+    ),
     Fault("two waits at once", "ready", ":", waits=2, follows=True),
     Fault(
         "scheduler stopped (SIGSTOP)",
@@ -187,6 +262,7 @@ REAL = (
         {"stall_timeout": 40},
         after=40,
         follows=True,
+        evidence="no sign of life for 4[012] s",
     ),
     Fault(
         "scheduler killed after ready",
@@ -194,6 +270,7 @@ REAL = (
         "kill -CONT $(process sglang::scheduler_PP1); kill -KILL $(process sglang::scheduler_PP1)",
         visible=ENDED,
         follows=True,
+        evidence="scheduler",
     ),
     Fault(
         "connection lost for 60 s",
@@ -210,40 +287,59 @@ REAL = (
 )
 
 STANDIN = (
-    Fault("unit missing", "unit_missing", ":"),
+    Fault("unit missing", "unit_missing", ":", evidence="sglang-fault"),
     Fault(
-        "unit masked", "unit_masked", f"standin {IDLE}; systemctl stop $unit; rm $file; systemctl mask --quiet $unit"
+        "unit masked",
+        "unit_masked",
+        f"standin {IDLE}; systemctl stop $unit; rm $file; systemctl mask --quiet $unit",
+        evidence="sglang-fault",
     ),
-    Fault("unit not started", "unit_inactive", f"standin {IDLE}; systemctl stop $unit"),
+    Fault("unit not started", "unit_inactive", f"standin {IDLE}; systemctl stop $unit", evidence="sglang-fault"),
     Fault(
         "program missing",
         "exec_failed",
         f"standin {IDLE} ExecStart= ExecStart=/opt/none",
         visible=ENDED,
+        evidence="/opt/none",
     ),
-    Fault("user missing", "exec_failed", f"standin {IDLE} User=nobody-of-that-name", visible=ENDED),
+    Fault(
+        "user missing",
+        "exec_failed",
+        f"standin {IDLE} User=nobody-of-that-name",
+        visible=ENDED,
+        evidence="status=217/USER",
+    ),
     Fault(
         "silent crash loop, Restart=on-failure",
         "crash_loop",
         f"standin {played({'exit': 1})} Restart=on-failure RestartSec=3; sleep 5",
+        evidence="started 2 times",
     ),
     Fault(
         "silent crash loop, Restart=always, status 0",
         "crash_loop",
         f"standin {played({'exit': 0})} Restart=always RestartSec=3; sleep 5",
+        evidence="started 2 times",
     ),
-    Fault("start limit hit", "crash_loop", f"standin {played({'exit': 1})} Restart=always RestartSec=0.1; sleep 3"),
+    Fault(
+        "start limit hit",
+        "crash_loop",
+        f"standin {played({'exit': 1})} Restart=always RestartSec=0.1; sleep 3",
+        evidence="start request repeated too quickly|Start request repeated",
+    ),
     Fault(
         "old process still answers",
         "foreign_listener",
         f"stranger {IDLE}; standin {played({'load': {'seconds': 60}}, 'listen', 'ready')}",
+        evidence="process .*standin",
     ),
     Fault(
         "process of an earlier start still answers",
         "foreign_listener",
         f"standin {IDLE} KillMode=process ExecStart= "
-        f"'ExecStart=/bin/sh -c \"/usr/bin/python3 /root/standin.py /root/script.json & sleep 600\"'; sleep 2; "
-        "systemctl restart $unit",
+        "'ExecStart=/bin/sh -c \"/usr/bin/python3 /srv/faults/standin.py /srv/faults/script.json & sleep 600\"'; "
+        "sleep 2; systemctl restart $unit",
+        evidence="left over by an earlier start",
     ),
     Fault(
         "stopped by a person, and it kills itself",
@@ -251,6 +347,7 @@ STANDIN = (
         f"standin {played({'load': {'seconds': 6}}, 'listen', release='0.5.9')}",
         when=PORT_OPEN,
         during="systemctl stop $unit",
+        evidence="sglang-fault",
     ),
     Fault(
         "restarted by a person, and it kills itself",
@@ -259,7 +356,15 @@ STANDIN = (
         when=PORT_OPEN,
         during="systemctl restart $unit",
     ),
-    Fault("warm-up never ends", "stalled", f"standin {played('listen')}", IMPATIENT, visible=PORT_OPEN, after=PATIENCE),
+    Fault(
+        "warm-up never ends",
+        "stalled",
+        f"standin {played('listen')}",
+        IMPATIENT,
+        visible=PORT_OPEN,
+        after=PATIENCE,
+        evidence="warming up, and no sign of life for",
+    ),
     Fault(
         "warm-up fails",
         "warmup_failed",
@@ -276,6 +381,7 @@ STANDIN = (
             {"kill": "KILL"},
         ),
         visible=ENDED,
+        evidence="no such luck",
     ),
     Fault(
         "out of memory in the warm-up",
@@ -294,6 +400,7 @@ STANDIN = (
             {"kill": "KILL"},
         ),
         visible=ENDED,
+        evidence="Tried to allocate 448.00 MiB",
     ),
     Fault(
         "GPU falls off the bus while loading",
@@ -302,6 +409,7 @@ STANDIN = (
         when=LOADING,
         during=f"kernel '{XID}'",
         visible=ENDED,
+        evidence="Xid .*79",
     ),
     Fault(
         "GPU falls off the bus, and the server hangs",
@@ -312,6 +420,7 @@ STANDIN = (
         during=f"kernel '{XID}'",
         visible=LOADING,
         after=PATIENCE,
+        evidence="Xid .*79",
     ),
     Fault(
         "the kernel kills a scheduler for memory",
@@ -320,6 +429,7 @@ STANDIN = (
         when=LOADING,
         during=f"kernel '{OUT_OF_MEMORY}'",
         visible=ENDED,
+        evidence="Killed process 3997",
     ),
     Fault(
         "the kernel kills a process of others for memory",
@@ -328,6 +438,7 @@ STANDIN = (
         when=LOADING,
         during="kernel 'Out of memory: Killed process 812 (postgres) total-vm:9200kB, anon-rss:9000kB'",
         visible=ENDED,
+        evidence="sigquit from a child",
     ),
     Fault(
         "slow load that moves",
@@ -342,6 +453,7 @@ STANDIN = (
         IMPATIENT,
         visible=LOADING,
         after=PATIENCE,
+        evidence="loading, and no sign of life for",
     ),
     Fault(
         "journal flood",
@@ -363,22 +475,66 @@ STANDIN = (
         + " Environment=LC_ALL=de_DE.UTF-8",
     ),
     Fault("slow answers", "ready", bad({"delay": 3, "body": {"data": [{"id": "tiny"}]}}), after=3),
-    Fault("answers too slow", "timeout", bad({"delay": 30}), DEAD_END, after=PATIENCE),
-    Fault("answers that drip", "timeout", bad({"drip": 0.5, "body": "x" * 100}), DEAD_END, after=PATIENCE),
-    Fault("answers cut short", "bad_answer", bad({"body": "{", "size": 100, "cut": 1}), DEAD_END, after=PATIENCE),
-    Fault("not JSON", "bad_answer", bad({"body": "it works"}), DEAD_END, after=PATIENCE),
-    Fault("an answer of 1 GB", "bad_answer", bad({"body": "x" * 1000, "size": 1 << 30}), DEAD_END, after=PATIENCE),
-    Fault("HTML of a proxy", "bad_answer", bad({"body": "<html>Bad gateway</html>"}), DEAD_END, after=PATIENCE),
-    Fault("redirect elsewhere", "bad_answer", bad(REDIRECT), DEAD_END, after=PATIENCE),
-    Fault("TLS, self-signed", "certificate_refused", "certificate IP:127.0.0.1 2; tls", visible=PORT_OPEN),
+    Fault(
+        "answers too slow", "timeout", bad({"delay": 30}), DEAD_END, after=PATIENCE, evidence="no whole answer within"
+    ),
+    Fault(
+        "answers that drip",
+        "timeout",
+        bad({"drip": 0.5, "body": "x" * 100}),
+        DEAD_END,
+        after=PATIENCE,
+        evidence="no whole answer within",
+    ),
+    Fault(
+        "answers cut short",
+        "bad_answer",
+        bad({"body": "{", "size": 100, "cut": 1}),
+        DEAD_END,
+        after=PATIENCE,
+        evidence="IncompleteRead",
+    ),
+    Fault("not JSON", "bad_answer", bad({"body": "it works"}), DEAD_END, after=PATIENCE, evidence="it works"),
+    Fault(
+        "an answer of 1 GB",
+        "bad_answer",
+        bad({"body": "x" * 1000, "size": 1 << 30}),
+        DEAD_END,
+        after=PATIENCE,
+        evidence="more than 1048576 bytes",
+    ),
+    Fault(
+        "HTML of a proxy",
+        "bad_answer",
+        bad({"body": "<html>Bad gateway</html>"}),
+        DEAD_END,
+        after=PATIENCE,
+        evidence="<html>",
+    ),
+    Fault("redirect elsewhere", "bad_answer", bad(REDIRECT), DEAD_END, after=PATIENCE, evidence="HTTP 302"),
+    Fault(
+        "TLS, self-signed",
+        "certificate_refused",
+        "certificate IP:127.0.0.1 2; tls",
+        visible=PORT_OPEN,
+        evidence="self.signed",
+    ),
     Fault("TLS, its authority given", "ready", "certificate IP:127.0.0.1 2; tls", TRUSTED),
-    Fault("TLS, wrong name", "certificate_refused", "certificate DNS:elsewhere 2; tls", TRUSTED, visible=PORT_OPEN),
-    Fault("TLS, expired", "certificate_refused", "expired; tls", TRUSTED, visible=PORT_OPEN),
+    Fault(
+        "TLS, wrong name",
+        "certificate_refused",
+        "certificate DNS:elsewhere 2; tls",
+        TRUSTED,
+        visible=PORT_OPEN,
+        evidence="127.0.0.1",
+    ),
+    Fault("TLS, expired", "certificate_refused", "expired; tls", TRUSTED, visible=PORT_OPEN, evidence="expired"),
     Fault(
         "only a LoRA adapter has the name",
         "wrong_model",
         f"standin {played('listen', 'ready', models=['base', {'id': 'tiny', 'parent': 'base'}])}",
         visible=PORT_OPEN,
+        evidence="expected tiny, /v1/models lists base",
     ),
     Fault("two models", "ready", f"standin {played('listen', 'ready', models=['other', 'tiny'])}"),
     Fault(
@@ -388,7 +544,14 @@ STANDIN = (
         IMPATIENT,
         visible=PORT_OPEN,
         after=PATIENCE,
+        evidence="no sign of life for",
     ),
-    Fault("no tokens", "generation_failed", f"standin {played('listen', 'ready', completion='')}", visible=PORT_OPEN),
+    Fault(
+        "no tokens",
+        "generation_failed",
+        f"standin {played('listen', 'ready', completion='')}",
+        visible=PORT_OPEN,
+        evidence="completion|token",
+    ),
     Fault("a release without /ready", "ready", f"standin {played('listen', {'wait': 3}, 'ready', release='0.5.9')}"),
 )

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import MAX_BODY, Client, url_host
+from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Client, url_host
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -39,7 +39,8 @@ def standin(**script: Any) -> Iterator[Standin]:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ({"body": "x" * 1024, "size": 1 << 30}, f"more than {MAX_BODY} bytes"),
+        ({"body": "x" * 1024, "size": 1 << 30}, "more than 1048576 bytes"),
+        ({"status": 302, "headers": {"Location": "/"}, "body": "x" * 1024, "size": 1 << 30}, "more than 1048576 bytes"),
         ({"endless_headers": 0.0}, "more than 100 headers"),
         ({"endless_header": 0.0}, "more than 65536 bytes"),
         ({"endless_headers": 0.05}, "no whole answer within"),

@@ -51,7 +51,7 @@ def test_evidence_is_the_line_with_what_is_around_it() -> None:
     found = explain_exit(DIED, entries_of(*lines))
     assert len(found.evidence) == EVIDENCE_LINES
     assert found.evidence[4] == OOM
-    assert "448.00 MiB" in found.summary
+    assert found.summary.endswith("448.00 MiB"), "the advice follows as a sentence of its own"
     assert "mem_fraction_static" in found.advice
 
 

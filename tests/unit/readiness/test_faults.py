@@ -22,7 +22,8 @@ from ansible_collections.gpufleet.sglang.tests.bench.faults import (
 from ansible_collections.gpufleet.sglang.tests.bench.faults_table import REAL, STANDIN, Fault
 
 DOCS = Path(__file__).parents[3] / "docs" / "readiness.md"
-RIGHT = Outcome(Fault("port taken", "foreign_listener", "x"), "foreign_listener", 0.4, "READY", -3.0, "", "")
+TAKEN = Fault("port taken", "foreign_listener", "x", evidence="process 8")
+RIGHT = Outcome(TAKEN, "foreign_listener", 0.4, "READY", -3.0, "another process has it: process 8", "", "")
 
 
 def test_the_table_names_each_fault_once_and_expects_what_there_is() -> None:
@@ -30,6 +31,7 @@ def test_the_table_names_each_fault_once_and_expects_what_there_is() -> None:
     assert len({fault.name for fault in faults}) == len(faults)
     assert {fault.expected for fault in faults} <= {"ready", *BY_CODE}
     assert not any(table[0].follows for table in (STANDIN, REAL))
+    assert all(bool(fault.evidence) is (fault.expected != "ready") for fault in faults)
 
 
 def test_a_fault_is_tried_with_those_that_it_follows() -> None:
@@ -48,6 +50,8 @@ def test_a_fault_is_tried_with_those_that_it_follows() -> None:
         (RIGHT, ""),
         (replace(RIGHT, said="ready"), "expected foreign_listener"),
         (replace(RIGHT, late=2.1), "expected within 2 s"),
+        (replace(RIGHT, summary="another process has it"), "expected evidence like 'process 8'"),
+        (replace(RIGHT, summary="another process has it", evidence="a line\nprocess 8"), ""),
         (replace(RIGHT, left="812 journalctl --follow"), "left behind: 812"),
     ],
 )
