@@ -78,8 +78,9 @@ def load_of(metrics: Sequence[str], batches: Iterable[Batch]) -> Load:
     """The load from answers of /metrics (none where they are off) and from decode lines of one rank."""
     batches = [batch for batch in batches if batch.kind == "decode"]
     samples = [list(read_metrics(text)) for text in metrics]
-    active = [_total(sample, "sglang:http_requests_active", _GENERATING) for sample in samples]
-    known = [value for value in active if value is not None]
+    # A time without requests would make the same slots seem to be filled by fewer of them.
+    samples = [sample for sample in samples if _requests(sample) != 0] or samples
+    known = [value for value in map(_requests, samples) if value is not None]
     queued = [_greatest(sample, "sglang:num_queue_reqs") for sample in samples] or [batch.queued for batch in batches]
     usage = [_greatest(sample, "sglang:token_usage") for sample in samples] or [batch.token_usage for batch in batches]
     gauges = [_greatest(sample, "sglang:num_running_reqs") for sample in samples]
@@ -90,6 +91,10 @@ def load_of(metrics: Sequence[str], batches: Iterable[Batch]) -> Load:
         per_slot=mean(running) if running else 0.0,
         token_usage=max(usage, default=0.0),
     )
+
+
+def _requests(sample: Sample) -> float | None:
+    return _total(sample, "sglang:http_requests_active", _GENERATING)
 
 
 def judge(pipeline: Pipeline, load: Load) -> Finding:

@@ -136,7 +136,12 @@ class Outcome:
     @property
     def unproven(self) -> bool:
         """Whether neither the summary nor the evidence of its cause names what is broken."""
-        return not re.search(self.fault.evidence, f"{self.summary}\n{self.evidence}")
+        return not re.search(self.fault.evidence, self.told)
+
+    @property
+    def told(self) -> str:
+        """All that is said of the cause."""
+        return f"{self.summary} / {self.evidence}"
 
     @property
     def problems(self) -> list[str]:
@@ -144,7 +149,7 @@ class Outcome:
         return [
             *([f"expected {self.fault.expected}: {self.summary}"] if self.said != self.fault.expected else []),
             *([f"expected within {LATE:g} s"] if self.late > LATE else []),
-            *([f"expected evidence like {self.fault.evidence!r}: {self.evidence}"] if self.unproven else []),
+            *([f"expected evidence like {self.fault.evidence!r}: {self.told}"] if self.unproven else []),
             *([f"left behind: {self.left}"] if self.left else []),
         ]
 
@@ -182,7 +187,7 @@ def attempt(fault: Fault, keep: bool) -> Outcome:
         loop.said,
         loop.at - max(visible, loop.began),
         " ".join((trouble + failure.get("summary", "")).split()),
-        "\n".join(failure.get("evidence", [])),
+        " / ".join(failure.get("evidence", [])),
         "" if keep else " ".join(on_host("clean").split()),
     )
 

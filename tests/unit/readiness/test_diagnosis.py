@@ -95,6 +95,15 @@ def test_the_load_is_that_of_all_slots() -> None:
     assert load.filled(8) == 7
 
 
+def test_a_load_that_comes_and_goes_is_told_as_it_is_while_it_is_there() -> None:
+    """Between two bursts, slots that were filled evenly would seem to be few."""
+    busy, quiet = ('sglang:http_requests_active{endpoint="/v1/completions"} ' + number for number in ("8.0", "0.0"))
+    load = load_of([quiet, busy, busy, quiet, quiet], [batch(4), batch(4), batch(0)])
+    assert load.requests == 8
+    assert load.filled(2) == 2
+    assert load_of([quiet, quiet], []).requests == 0
+
+
 def test_the_load_without_metrics_and_without_lines() -> None:
     assert load_of([], [batch(8)]) == Load(None, 3, 8.0, 0.5)
     assert load_of([METRICS], []) == Load(42, 2, 5.0, 0.25)
