@@ -62,7 +62,11 @@ class LocalHosts:
             (self.directory / program).chmod(0o755)
         ports = {host: free_port() for host in self._scripts}
         hosts = {host: {"port": port} for host, port in ports.items()}
-        variables = {"ansible_connection": "local", "ansible_python_interpreter": sys.executable}
+        variables = {
+            "ansible_async_dir": str(self.directory),  # its default is found in two ways, which need not agree
+            "ansible_connection": "local",
+            "ansible_python_interpreter": sys.executable,
+        }
         inventory = {"all": {"hosts": hosts, "vars": variables}}
         (self.directory / "inventory.json").write_text(json.dumps(inventory))
         for host, script in self._scripts.items():

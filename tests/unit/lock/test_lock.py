@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_named(tmp_path: Path) -> None:
 
 def _contend(directory: Path, run: str, queue: multiprocessing.Queue[int]) -> None:
     locks, count = Locks(directory), 0
-    for _round in range(200):
+    while count < 50:
         if locks.hold("kimi", run, "", 100).run == run:
             marker = directory.parent / "inside"
             handle = os.open(marker, os.O_CREAT | os.O_EXCL)  # fails where two are inside
@@ -142,11 +142,11 @@ def test_processes_that_contend_are_never_inside_together(tmp_path: Path) -> Non
     processes = [context.Process(target=_contend, args=(tmp_path / "locks", str(number), queue)) for number in range(4)]
     for process in processes:
         process.start()
-    counts = [queue.get(timeout=60) for _process in processes]
+    for _process in processes:
+        queue.get(timeout=60)
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0, 0, 0, 0]
-    assert all(counts)
 
 
 @given(
