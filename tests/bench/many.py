@@ -18,7 +18,7 @@ LOADING = 40.0
 WAIT = {
     "gpufleet.sglang.server_ready": {
         "name": "many-{{ inventory_hostname }}",
-        "port": "{{ port }}",
+        "port": "{{ server_port }}",
         "models": ["{{ inventory_hostname }}"],
         "timeout": 600,
         "progress_interval": 5,

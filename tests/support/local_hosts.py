@@ -48,7 +48,7 @@ def cgroup() -> str:
 
 
 class LocalHosts:
-    """Each host has a stand-in that plays its script, and listens where the variable ``port`` says."""
+    """Each host has a stand-in that plays its script, and listens where the variable ``server_port`` says."""
 
     def __init__(self, scripts: Mapping[str, Mapping[str, Any]]) -> None:
         self._scripts = scripts
@@ -61,7 +61,7 @@ class LocalHosts:
             (self.directory / program).write_text(text.format(cgroup=cgroup()))
             (self.directory / program).chmod(0o755)
         ports = {host: free_port() for host in self._scripts}
-        hosts = {host: {"port": port} for host, port in ports.items()}
+        hosts = {host: {"server_port": port} for host, port in ports.items()}
         variables = {
             "ansible_async_dir": str(self.directory),  # its default is found in two ways, which need not agree
             "ansible_connection": "local",

@@ -17,7 +17,9 @@ import requests
 from ansible_collections.gpufleet.sglang.tests.support.local_hosts import LocalHosts, interrupt
 
 HOSTS = ("one", "two", "three")
-WAIT = {"gpufleet.sglang.server_ready": {"name": "demo", "port": "{{ port }}", "models": ["tiny"], "timeout": 60}}
+WAIT = {
+    "gpufleet.sglang.server_ready": {"name": "demo", "port": "{{ server_port }}", "models": ["tiny"], "timeout": 60}
+}
 LINE = re.compile(r"(one|two|three) \| demo \| +\d+ s \| (?:READY(?: \([a-z0-9., ]+\))?|[a-z ]+)\Z")
 
 
@@ -35,7 +37,7 @@ def recap(output: str) -> dict[str, str]:
 @pytest.mark.parametrize("keywords", [{"strategy": "free"}, {"serial": [1, 2]}])
 def test_each_host_tells_that_it_is_ready_in_a_line_of_its_own(keywords: dict[str, Any]) -> None:
     with loading(1.5) as hosts:
-        output, _nothing = hosts.play(WAIT, **keywords).communicate(timeout=60)
+        output, _nothing = hosts.play(WAIT, **keywords).communicate(timeout=120)
     assert {host: result.split()[0] for host, result in recap(output).items()} == dict.fromkeys(HOSTS, "ok=1"), output
     lines = [line for line in output.splitlines() if " | demo | " in line]
     assert all(LINE.match(line) for line in lines), lines
@@ -55,7 +57,7 @@ def test_async() -> None:
     }  # fmt: skip
     tell = {"ansible.builtin.assert": {"that": ["begun.ready", "begun.phase == 'ready'"]}}
     with loading(1.5) as hosts:
-        output, _nothing = hosts.play(waiting, collect, tell).communicate(timeout=60)
+        output, _nothing = hosts.play(waiting, collect, tell).communicate(timeout=120)
     assert set(recap(output)) == set(HOSTS)
     assert all("failed=0" in result for result in recap(output).values()), output
     assert " | demo | " not in output
@@ -72,11 +74,18 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_server_alone() -> None:
                 break
         time.sleep(0.5)  # a worker that is ended while it tells a line makes ansible-core hang
         interrupt(process)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
         assert process.returncode != 0
         with requests.Session() as session:
             session.trust_env = False
             assert session.get(f"{hosts.servers['one'].url}/v1/models", timeout=5).status_code == 200
-            asked = len(hosts.servers["one"].requests)
-            time.sleep(3)
-        assert len(hosts.servers["one"].requests) == asked, "somebody still waits"
+        # The slice that runs may go on to its end, as on a host that is far away; there is no other.
+        asked = hosts.servers["one"].requests
+        assert any(pause_of(asked) for _round in range(10)), "somebody still waits"
+
+
+def pause_of(requests: list[tuple[float, str]], seconds: float = 3) -> bool:
+    """Whether nobody asks for some seconds."""
+    before = len(requests)
+    time.sleep(seconds)
+    return len(requests) == before
