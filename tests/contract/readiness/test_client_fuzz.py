@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import pytest
 from ansible_collections.gpufleet.sglang.plugins.module_utils._client import MAX_BODY, Client
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_fuzz import EXAMPLES
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 PIECES = st.sampled_from(
@@ -65,6 +65,7 @@ def server() -> Iterator[Server]:
 
 @EXAMPLES
 @given(ANSWERS)
+@example(b"\r\n")  # its error is an empty line
 def test_any_bytes_are_an_answer(server: Server, answer: bytes) -> None:
     server.answer = answer
     got = Client(f"http://127.0.0.1:{server.server_address[1]}").get("/v1/models", 30)
