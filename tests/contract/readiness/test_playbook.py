@@ -80,12 +80,11 @@ def test_ctrl_c_ends_the_wait_and_leaves_the_server_alone() -> None:
             session.trust_env = False
             assert session.get(f"{hosts.servers['one'].url}/v1/models", timeout=5).status_code == 200
         # The slice that runs may go on to its end, as on a host that is far away; there is no other.
-        asked = hosts.servers["one"].requests
-        assert any(pause_of(asked) for _round in range(10)), "somebody still waits"
+        assert any(is_quiet(hosts) for _round in range(10)), "somebody still waits"
 
 
-def pause_of(requests: list[tuple[float, str]], seconds: float = 3) -> bool:
-    """Whether nobody asks for some seconds."""
-    before = len(requests)
+def is_quiet(hosts: LocalHosts, seconds: float = 3) -> bool:
+    """Whether nobody asks its server for some seconds."""
+    before = len(hosts.servers["one"].requests)
     time.sleep(seconds)
-    return len(requests) == before
+    return len(hosts.servers["one"].requests) == before
