@@ -214,7 +214,8 @@ def _unit_runs(this: Look) -> Verdict | None:
     phase = wait.phase or "starting"
     absent = {"not-found": "unit_missing", "masked": "unit_masked"}.get(unit.load_state)
     if absent:
-        return Verdict(phase, failure=failure(absent, unit.name))
+        left = "" if unit.active_state in ("inactive", "failed") else ", though its processes still run"
+        return Verdict(phase, failure=failure(absent, unit.name + left))
     seen_before = bool(wait.invocation_id)
     if not seen_before:
         wait.begin(unit, this.now)

@@ -124,6 +124,7 @@ def test_probe_says_how_far_to_go(probe: str, asked: list[str]) -> None:
     ("host", "cause", "said"),
     [
         (Host(replace(RUNNING, load_state="not-found", active_state="inactive")), "unit_missing", "sglang-kimi"),
+        (Host(replace(RUNNING, load_state="not-found")), "unit_missing", "its processes still run"),
         (Host(replace(RUNNING, load_state="masked", active_state="inactive")), "unit_masked", "sglang-kimi"),
         (Host(replace(RUNNING, active_state="inactive", sub_state="dead")), "unit_inactive", "sglang-kimi"),
         (Host(KILLED_ITSELF), "unit_inactive", "sglang-kimi"),
