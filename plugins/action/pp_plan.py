@@ -11,7 +11,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan_render import render
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.render import render
 
 display = Display()
 

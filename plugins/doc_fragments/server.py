@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """The options in SERVER_OPTIONS of module_utils/_server.py."""
+    """The options in SERVER_OPTIONS of module_utils/_sglang/server.py."""
 
     DOCUMENTATION = r"""
 requirements:

@@ -116,7 +116,7 @@ import tempfile
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._config import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.config import (
     FORMATS,
     HIDDEN,
     ConfigError,

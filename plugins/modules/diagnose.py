@@ -160,32 +160,38 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gpufleet.sglang.plugins.module_utils._bundle import pack, packages
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
-from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.bundle import pack, packages
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.diagnosis import (
     batches_of_first_rank,
     diagnose,
     read_gpus,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Journal
-from ansible_collections.gpufleet.sglang.plugins.module_utils._pipeline import Finding, Load, Pipeline, judge, load_of
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import Wait, Wanted
-from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import without_secrets
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server import (
-    SERVER_OPTIONS,
-    Server,
-    ServerError,
-    find_server,
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.pipeline import (
+    Finding,
+    Load,
+    Pipeline,
+    judge,
+    load_of,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server_info import InfoError, ServerInfo, ask
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Journal
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import (
     Runner,
     SystemdError,
     environment_for_parsing,
     runner,
     unit_name,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes, Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import Wait, Wanted
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import HostProbes, Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import HAS_REQUESTS
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import without_secrets
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import (
+    SERVER_OPTIONS,
+    Server,
+    ServerError,
+    find_server,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server_info import InfoError, ServerInfo, ask
 
 SAMPLES = 5
 GPU_QUERY = (

@@ -101,8 +101,8 @@ files:
 from datetime import datetime, timezone
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._generations import GenerationError, Store
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import SystemdError, unit_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import SystemdError, unit_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._transaction.generations import GenerationError, Store
 
 
 def _utc(seconds: float) -> str:

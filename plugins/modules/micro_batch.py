@@ -87,8 +87,8 @@ limit:
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
-from ansible_collections.gpufleet.sglang.plugins.module_utils._micro_batch import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import HAS_REQUESTS
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.micro_batch import (
     ENDPOINT,
     MicroBatchError,
     check_answer,
@@ -96,9 +96,13 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._micro_batch impor
     plan_change,
     request,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import hide
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server import SERVER_OPTIONS, ServerError, find_server
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server_info import InfoError, ask
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import hide
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import (
+    SERVER_OPTIONS,
+    ServerError,
+    find_server,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server_info import InfoError, ask
 
 
 def main() -> None:

@@ -692,13 +692,13 @@ from dataclasses import fields
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import GPU_QUERY, Gpus, read_gpus
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import GPU_QUERY, Gpus, read_gpus
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import (
     ModelShape,
     read_config,
     read_directory,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
     LAYER_BALANCES,
     STRATEGIES,
     Measured,
@@ -706,7 +706,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
     make_plan,
     result,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "model_path": {"type": "path"},

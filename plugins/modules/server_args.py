@@ -172,14 +172,14 @@ from dataclasses import asdict
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._config import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.config import (
     ConfigError,
     environment_variables,
     load_server_yaml,
     server_arguments,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import known_secrets
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server_args import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import known_secrets
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server_args import (
     EngineError,
     Finding,
     Judgement,

@@ -171,11 +171,15 @@ differences:
 from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
-from ansible_collections.gpufleet.sglang.plugins.module_utils._config import ConfigError
-from ansible_collections.gpufleet.sglang.plugins.module_utils._secrets import without_secrets
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server import SERVER_OPTIONS, ServerError, find_server
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server_info import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import HAS_REQUESTS
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.config import ConfigError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import without_secrets
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import (
+    SERVER_OPTIONS,
+    ServerError,
+    find_server,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server_info import (
     InfoError,
     ask,
     differences,

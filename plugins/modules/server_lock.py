@@ -134,8 +134,8 @@ from datetime import datetime, timezone
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._lock import Holder, LockError, Locks
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import SystemdError, unit_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import SystemdError, unit_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._transaction.lock import Holder, LockError, Locks
 
 
 def told(locks: Locks, holder: Holder | None) -> dict[str, Any] | None:

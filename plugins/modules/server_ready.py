@@ -239,23 +239,23 @@ import time
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Journal
-from ansible_collections.gpufleet.sglang.plugins.module_utils._lock import LockError, Locks
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import FACTS, Verdict, Wait, Wanted
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server import (
-    SERVER_OPTIONS,
-    Server,
-    ServerError,
-    find_server,
-)
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Journal
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import (
     SystemdError,
     environment_for_parsing,
     runner,
     unit_name,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes, Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import FACTS, Verdict, Wait, Wanted
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import HostProbes, Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import HAS_REQUESTS
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import (
+    SERVER_OPTIONS,
+    Server,
+    ServerError,
+    find_server,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._transaction.lock import LockError, Locks
 
 MARGIN = 60.0
 """Seconds that a lock lasts beyond the end of a slice: until the next slice has begun."""

@@ -266,14 +266,14 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule, missing_required_lib
 from ansible.module_utils.common.respawn import has_respawned, probe_interpreters_for_module, respawn_module
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import HAS_REQUESTS
-from ansible_collections.gpufleet.sglang.plugins.module_utils._status import RealHost, status
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import (
     SystemdError,
     environment_for_parsing,
     runner,
     unit_name,
 )
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import HAS_REQUESTS
+from ansible_collections.gpufleet.sglang.plugins.module_utils._transaction.status import RealHost, status
 
 
 def find_requests(module: AnsibleModule, host: RealHost, units: list[str]) -> None:

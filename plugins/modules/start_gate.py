@@ -196,7 +196,9 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible_collections.gpufleet.sglang.plugins.module_utils._gate import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import SystemdError, runner, unit_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import ServerError, find_server
+from ansible_collections.gpufleet.sglang.plugins.module_utils._transaction.gate import (
     GateError,
     HostProbes,
     Wanted,
@@ -205,8 +207,6 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._gate import (
     used_ports,
     wait_until_free,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._server import ServerError, find_server
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import SystemdError, runner, unit_name
 
 # What find_server takes and this module has no use for.
 _NO_CLIENT = {"host": None, "port": None, "api_key": None, "ca_path": None, "validate_certs": True}

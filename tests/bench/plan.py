@@ -21,9 +21,9 @@ from pathlib import Path
 TREE = Path(__file__).parents[2] / ".collections"
 sys.path.insert(0, str(TREE))
 
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import Gpus  # noqa: E402
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import read_config  # noqa: E402
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (  # noqa: E402
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus  # noqa: E402
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config  # noqa: E402
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (  # noqa: E402
     Measured,
     Wishes,
     make_plan,

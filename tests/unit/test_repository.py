@@ -15,7 +15,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 ROLES = sorted(path for path in (ROOT / "roles").glob("*") if path.is_dir())
 MODULES = sorted(path.stem for path in (ROOT / "plugins" / "modules").glob("*.py"))
-PRIVATE_UTILS = sorted((ROOT / "plugins" / "module_utils").glob("_*.py"))
+PRIVATE_UTILS = sorted((ROOT / "plugins" / "module_utils").rglob("*.py"))
 SOURCES = sorted(
     path
     for room in ("plugins", "roles", "tests")

@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import KV_NUMBER_BYTES, Gpus
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import KV_NUMBER_BYTES, Gpus
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
     STRATEGIES,
     Plan,
     Wishes,
     arguments,
     make_plan,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._releases import NEWEST_KNOWN, parse_release
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.releases import NEWEST_KNOWN, parse_release
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import LLAMA
 
 FLAGS = sorted(

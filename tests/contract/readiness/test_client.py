@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Client, url_host
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Client, url_host
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization

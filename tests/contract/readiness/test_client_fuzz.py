@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import MAX_BODY, Client
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import MAX_BODY, Client
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_fuzz import EXAMPLES
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -10,10 +10,10 @@ import json
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._batches import batch_of
-from ansible_collections.gpufleet.sglang.plugins.module_utils._catalogue import BY_CODE
-from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import first_cause
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry, Signs, parse_json, phase_of
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.batches import batch_of
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Entry, Signs, parse_json, phase_of
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.catalogue import BY_CODE
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.causes import first_cause
 
 LINES = Path(__file__).parents[1] / "data" / "lines"
 DOCS = Path(__file__).parents[3] / "docs" / "readiness.md"

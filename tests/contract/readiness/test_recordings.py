@@ -11,9 +11,15 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._batches import batch_of
-from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import first_cause
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry, Signs, is_echo, phase_of, split
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.batches import batch_of
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import (
+    Entry,
+    Signs,
+    is_echo,
+    phase_of,
+    split,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.causes import first_cause
 
 RECORDINGS = Path(__file__).parents[1] / "data" / "recordings"
 REQUEST = re.compile(r'"(?:GET|POST) /\S* HTTP/1\.1" \d{3}')

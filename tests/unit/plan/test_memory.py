@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import (
     Budget,
     Gpus,
     automatic_mem_fraction,
@@ -20,8 +20,8 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import (
     read_gpus,
     sglang_split,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, QWEN_NEXT
 
 GIB = 2**30

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import (
     INDEX_NAME,
     MAX_HEADER_BYTES,
     ModelError,
@@ -335,7 +335,7 @@ def test_incomplete_downloads(tmp_path: Path) -> None:
 # VmHWM, not getrusage: the latter also counts the process that this one was started from.
 MEASURE = """
 import re, sys, time
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import read_directory
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_directory
 began = time.perf_counter()
 shape = read_directory(sys.argv[1])
 kibibytes = int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import Gpus
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
     Measured,
     Plan,
     Wishes,
@@ -23,7 +23,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
     make_plan,
     result,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, QWEN_NEXT
 
 BLACKWELLS = Gpus(8, 97887, "NVIDIA RTX PRO 6000 Blackwell Server Edition", 1792.0)

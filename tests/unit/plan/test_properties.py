@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import (
     KV_NUMBER_BYTES,
     Budget,
     Gpus,
@@ -24,7 +24,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._memory import (
     most_tokens_split,
     sglang_split,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._model import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import (
     Attention,
     ModelError,
     ModelShape,
@@ -32,7 +32,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._model import (
     read_config,
     read_directory,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
     LAYER_BALANCES,
     STRATEGIES,
     Measured,
@@ -41,9 +41,8 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import (
     make_plan,
     result,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan_render import WIDTH, render
-from ansible_collections.gpufleet.sglang.plugins.module_utils._releases import ReleaseError, parse_release
-from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.render import WIDTH, render
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import (
     Measurement,
     PlanError,
     StepCost,
@@ -53,6 +52,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import 
     physical_step_time,
     schedule,
 )
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.releases import ReleaseError, parse_release
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, QWEN_MOE, QWEN_NEXT
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._scheduler import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import (
     Measurement,
     PlanError,
     StepCost,

@@ -9,13 +9,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Entry
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.causes import (
     EVIDENCE_LINES,
     explain_exit,
     explain_wait,
     redact,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_readiness import DIED
 
 NOISE = "[2026-11-01 10:00:07] Received sigquit from a child process. It usually means the child failed."

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._catalogue import BY_CODE
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.catalogue import BY_CODE
 from ansible_collections.gpufleet.sglang.tests.bench.faults import (
     MARKS,
     Outcome,

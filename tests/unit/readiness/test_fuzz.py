@@ -10,14 +10,20 @@ import json
 import os
 from typing import Any
 
-from ansible_collections.gpufleet.sglang.plugins.module_utils._batches import batch_of
-from ansible_collections.gpufleet.sglang.plugins.module_utils._catalogue import BY_CODE
-from ansible_collections.gpufleet.sglang.plugins.module_utils._causes import MAX_SHOWN, explain_exit, redact
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import MAX_LINE, PHASES, Entry, Signs, parse_json
-from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import Wait, look
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import parse_show
+from ansible_collections.gpufleet.sglang.plugins.module_utils._diagnosis.batches import batch_of
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import (
+    MAX_LINE,
+    PHASES,
+    Entry,
+    Signs,
+    parse_json,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.processes import Listener, Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import parse_show
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.catalogue import BY_CODE
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.causes import MAX_SHOWN, explain_exit, redact
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import Wait, look
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Answer
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_readiness import DIED, RUNNING, WANTED, Host
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -7,8 +7,8 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._life import Life
-from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.processes import Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.life import Life
 
 BEFORE = Life(at=100.0, felt=100.0, processes=4, cpu_seconds=50.0, read_bytes=1000)
 

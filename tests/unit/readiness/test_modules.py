@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Pulse
-from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import HostProbes
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.processes import Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import HostProbes
 from ansible_collections.gpufleet.sglang.plugins.modules import diagnose, server_ready
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import Standin
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry
-from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Entry
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.processes import Listener, Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import Unit
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import (
     Wait,
     Wanted,
     completion_problem,
     look,
     served_models,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Unit
-from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Answer
 
 RUNNING = Unit(
     name="sglang-kimi.service",

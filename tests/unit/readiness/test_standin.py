@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Client
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry, Signs, split
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import completion_problem, served_models
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Entry, Signs, split
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import (
+    completion_problem,
+    served_models,
+)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Client
 from ansible_collections.gpufleet.sglang.tests.support.standin.standin import STEPS, Standin, read
 
 PROGRAM = Path(__file__).parents[2] / "support" / "standin" / "standin.py"

@@ -9,12 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 import pytest
-from ansible_collections.gpufleet.sglang.plugins.module_utils._client import Answer
-from ansible_collections.gpufleet.sglang.plugins.module_utils._journal import Entry
-from ansible_collections.gpufleet.sglang.plugins.module_utils._processes import Listener, Pulse
-from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness import Verdict, Wait, look
-from ansible_collections.gpufleet.sglang.plugins.module_utils._systemd import Unit
-from ansible_collections.gpufleet.sglang.plugins.module_utils._waiting import Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.journal import Entry
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.processes import Listener, Pulse
+from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd import Unit
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readiness import Verdict, Wait, look
+from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import Pace, run_slice
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Answer
 from ansible_collections.gpufleet.sglang.tests.unit.readiness.test_readiness import (
     DIED,
     KILLED_ITSELF,
