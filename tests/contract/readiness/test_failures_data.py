@@ -24,7 +24,8 @@ TO_COME = {
 }  # fmt: skip
 SOURCE = re.compile(r"[\w.-]+#\d+|\([\w.-]+/[\w.-]+|https?://")
 SECRET = re.compile(
-    r"\bhf_[A-Za-z]{8,}|\bsk-[A-Za-z0-9]{8,}|\bAKIA[A-Z0-9]{8,}|\bgh[pousr]_\w{8,}|\bBearer [A-Za-z0-9]|[\w.+-]+@[\w-]+\.\w{2,}"
+    r"\bhf_[A-Za-z]{8,}|\bsk-[A-Za-z0-9]{8,}|\bAKIA[A-Z0-9]{8,}|\bgh[pousr]_\w{8,}|\bBearer [A-Za-z0-9]"
+    r"|[\w.+-]+@[\w-]+\.\w{2,}"
 )
 HOME = re.compile(r"/(?:home|Users)/")
 ADDRESS = re.compile(r"(?<![\w.])\d{1,3}(?:\.\d{1,3}){3}(?![\w.]*\d)")
@@ -85,5 +86,5 @@ def test_private(text: str, found: list[str]) -> None:
 def test_a_line_that_is_not_of_the_format(tmp_path: Path) -> None:
     path = tmp_path / "bad.txt"
     path.write_text("#@ 1 | K | xid\n", encoding="utf-8")
-    with pytest.raises(ValueError, match="bad.txt:1: expected '#@ NUMBER"):
+    with pytest.raises(ValueError, match=r"bad\.txt:1: expected '#@ NUMBER"):
         read_cases(path)
