@@ -22,7 +22,8 @@ from typing import Any, Callable
 HIDDEN = "<secret>"
 HIDDEN_CHANGED = "<secret, changed>"
 
-_ARGUMENT = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
+# YAML takes some words as a boolean or as nothing, and SGLang has no argument of such a name.
+_ARGUMENT = re.compile(r"(?!(?:yes|no|on|off|true|false|null)\Z)[a-z][a-z0-9_-]*\Z", re.IGNORECASE)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _YAML_LINE = re.compile(r"(?P<key>[A-Za-z][A-Za-z0-9-]*): (?P<value>.+)\Z")
 _ENVIRONMENT_LINE = re.compile(r'(?P<key>[A-Za-z_][A-Za-z0-9_]*)="(?P<value>(?:[^"\\]|\\.)*)"\Z', re.DOTALL)

@@ -27,7 +27,10 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.config imp
 from hypothesis import given
 from hypothesis import strategies as st
 
-NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(?:-[a-z0-9]{1,5}){0,2}", fullmatch=True)
+YAML_WORDS = ("yes", "no", "on", "off", "true", "false", "null")
+NAMES = st.from_regex(r"[a-z][a-z0-9]{0,8}(?:-[a-z0-9]{1,5}){0,2}", fullmatch=True).filter(
+    lambda name: name not in YAML_WORDS
+)
 # A surrogate is no character, a value with a leading '-' cannot pass through SGLang's command line.
 TEXT = st.text(st.characters(exclude_categories=["Cs"])).filter(lambda text: not text.startswith("-"))
 SCALARS = st.one_of(
@@ -50,6 +53,12 @@ def test_yaml_reads_what_was_written(arguments: dict[str, object]) -> None:
     text = dump_server_yaml(arguments)
     assert yaml.safe_load(text) == arguments
     assert load_server_yaml(text) == arguments
+
+
+@pytest.mark.parametrize("name", [*YAML_WORDS, "NO", "--off", "True"])
+def test_a_word_that_yaml_takes_for_something_else_is_no_argument(name: str) -> None:
+    with pytest.raises(ConfigError, match="is not the name of an SGLang argument"):
+        dump_server_yaml({name: 1})
 
 
 @given(st.dictionaries(TEXT, JSON))
