@@ -692,21 +692,21 @@ from dataclasses import fields
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import GPU_QUERY, Gpus, read_gpus
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import (
     ModelShape,
     read_config,
     read_directory,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import (
     LAYER_BALANCES,
     STRATEGIES,
     Measured,
     Wishes,
-    make_plan,
-    result,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 
 ARGUMENT_SPEC: dict[str, Any] = {
     "model_path": {"type": "path"},

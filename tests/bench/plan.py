@@ -23,12 +23,9 @@ sys.path.insert(0, str(TREE))
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus  # noqa: E402
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config  # noqa: E402
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (  # noqa: E402
-    Measured,
-    Wishes,
-    make_plan,
-    result,
-)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result  # noqa: E402
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan  # noqa: E402
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Measured, Wishes  # noqa: E402
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, kimi_directory  # noqa: E402
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TREE)}

@@ -17,8 +17,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import ModelShape
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 
 MIB = 2**20
 

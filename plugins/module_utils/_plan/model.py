@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 
 # Bounds on what is read, so that a damaged or hostile directory costs neither memory nor time.
 MAX_CONFIG_BYTES = 16 * 2**20

@@ -18,16 +18,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
+
 # The batch sizes SGLang captures CUDA graphs for: 1, 2, 4, then steps that grow with the size. (first, step) pairs.
 _GRAPH_STEPS = ((8, 4), (16, 8), (256, 16), (512, 32))
 _SMALL_GRAPHS = (1, 2, 4)
 
 # The interval nearest to SGLang's own 40 that a ring of a usual size has no common divisor with.
 _LOG_INTERVAL = 41
-
-
-class PlanError(ValueError):
-    """What was asked for cannot be planned; the text is one line for the user."""
 
 
 @dataclass(frozen=True)

@@ -12,15 +12,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.arguments import arguments
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import KV_NUMBER_BYTES, Gpus
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
-    STRATEGIES,
-    Plan,
-    Wishes,
-    arguments,
-    make_plan,
-)
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Plan, make_plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import STRATEGIES, Wishes
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.releases import NEWEST_KNOWN, parse_release
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import LLAMA
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import (
     Budget,
     Gpus,
@@ -21,7 +22,6 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory impor
     sglang_split,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, QWEN_NEXT
 
 GIB = 2**30

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 import yaml
 from ansible.module_utils.testing import patch_module_args
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Wishes, make_plan, result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Wishes
 from ansible_collections.gpufleet.sglang.plugins.modules import pp_plan
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, TINY, TINY_TENSORS, write_model
 

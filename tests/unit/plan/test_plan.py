@@ -11,19 +11,14 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.arguments import arguments, environment
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.explanation import explanation
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
-    Measured,
-    Plan,
-    Wishes,
-    arguments,
-    environment,
-    explanation,
-    make_plan,
-    result,
-)
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import PlanError
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Plan, make_plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Measured, Wishes
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, LLAMA, QWEN_NEXT
 
 BLACKWELLS = Gpus(8, 97887, "NVIDIA RTX PRO 6000 Blackwell Server Edition", 1792.0)

@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.arguments import arguments
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import (
     KV_NUMBER_BYTES,
     Budget,
@@ -32,19 +34,17 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import
     read_config,
     read_directory,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import (
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.render import WIDTH, render
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import (
     LAYER_BALANCES,
     STRATEGIES,
     Measured,
     Wishes,
-    arguments,
-    make_plan,
-    result,
 )
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.render import WIDTH, render
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import (
     Measurement,
-    PlanError,
     StepCost,
     balanced_cap,
     calibrate,

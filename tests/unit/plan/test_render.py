@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import read_config
-from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Measured, Wishes, make_plan, result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.render import render
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Measured, Wishes
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI
 
 SHAPE = read_config(KIMI)

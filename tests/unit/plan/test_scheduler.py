@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import pytest
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import (
     Measurement,
-    PlanError,
     StepCost,
     automatic_cap,
     balanced_cap,
