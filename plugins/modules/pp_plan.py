@@ -95,6 +95,36 @@ options:
       - Everything about the scheduler and the memory is told for one of them.
     type: int
     default: 1
+  enable_dp_attention:
+    description:
+      - Whether the O(dp_size) ranks share the O(tp_size) GPUs of a stage, each with an attention of its own.
+      - O(dp_size) then needs no further GPUs, as SGLang counts them.
+    type: bool
+    default: false
+  dcp_size:
+    description: How many of the O(tp_size) GPUs share the tokens of the KV cache among them (decode context parallel).
+    type: int
+    default: 1
+  ep_size:
+    description: Over how many groups of the O(tp_size) GPUs the experts are spread as whole experts.
+    type: int
+    default: 1
+  layouts:
+    description:
+      - Whether to plan the layout that is given, or to look at all that use the GPUs there are.
+    type: str
+    choices:
+      given: O(pp_size), O(tp_size), O(dp_size) and O(dcp_size) are planned as they are given.
+      search: They are ignored. All layouts are ranked in RV(layouts), and the best one is planned.
+    default: given
+  gpu_link:
+    description: How the GPUs reach each other, for O(layouts=search).
+    type: str
+    choices:
+      pcie: PCIe without peer-to-peer access, data passes through the memory of the host.
+      pcie_p2p: PCIe with peer-to-peer access.
+      nvlink: NVLink.
+    default: pcie
   target_concurrency:
     description:
       - The number of requests that are to run at once.
@@ -586,6 +616,80 @@ alternatives:
       returned: always
       type: float
       sample: 248.0
+layouts:
+  description:
+    - With O(layouts=search), all layouts that use the GPUs there are, best first. Those that fit come first.
+    - Speeds are modelled from the memory that is read and the bytes that pass between GPUs. They compare layouts with
+      each other.
+  returned: as RV(args)
+  type: list
+  elements: dict
+  contains:
+    pp_size:
+      description: The number of pipeline stages.
+      returned: always
+      type: int
+      sample: 8
+    tp_size:
+      description: The number of GPUs that share each stage.
+      returned: always
+      type: int
+      sample: 1
+    dp_size:
+      description: The number of copies, or of ranks with an attention of their own.
+      returned: always
+      type: int
+      sample: 1
+    enable_dp_attention:
+      description: Whether RV(layouts[].dp_size) counts ranks of data-parallel attention.
+      returned: always
+      type: bool
+      sample: false
+    dcp_size:
+      description: How many GPUs share the tokens of the KV cache.
+      returned: always
+      type: int
+      sample: 1
+    fits:
+      description: Whether the layout can work.
+      returned: always
+      type: bool
+      sample: true
+    why_not:
+      description: What keeps it from working; empty where it fits.
+      returned: always
+      type: str
+      sample: ''
+    kv_tokens:
+      description: The tokens all copies together have room for.
+      returned: always
+      type: int
+      sample: 793392
+    running:
+      description: The number of requests that run at once.
+      returned: always
+      type: int
+      sample: 32
+    pp_max_micro_batch_size:
+      description: The cap on the requests of one slot.
+      returned: always
+      type: int
+      sample: 4
+    relative_throughput:
+      description: Output tokens per second as a part of those of the best layout; V(null) where it does not fit.
+      returned: always
+      type: float
+      sample: 1.0
+    relative_time_to_first_token:
+      description: The time to the first token of a lone prompt, compared with the best layout.
+      returned: always
+      type: float
+      sample: 1.0
+    prefill_bubble:
+      description: The part of the time that stages idle while a lone prompt is prefilled.
+      returned: always
+      type: float
+      sample: 0.875
 findings:
   description: What is worth knowing, worst first.
   returned: as RV(args)
@@ -597,7 +701,7 @@ findings:
         - A stable code.
         - About the scheduler V(balanced), V(concentrated), V(starved), V(saturated), V(underfed), V(floor_loss),
           V(cap_above_limit), V(depth_untested), V(graphs_too_small), V(overlap_disabled).
-        - About memory V(does_not_fit), V(kv_limits), V(partition_improves_kv), V(partition_invalid),
+        - About memory V(does_not_fit), V(kv_limits), V(partition_improves_kv), V(partition_invalid), V(gpus_idle),
           V(auto_mem_fraction_too_low).
         - About the release V(release_too_old), V(release_has_fault), V(rejected_by_sglang).
       returned: always
@@ -702,7 +806,9 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome import result
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import (
+    GPU_LINKS,
     LAYER_BALANCES,
+    LAYOUTS,
     STRATEGIES,
     Measured,
     Wishes,
@@ -725,6 +831,11 @@ ARGUMENT_SPEC: dict[str, Any] = {
     "pp_size": {"type": "int"},
     "tp_size": {"type": "int", "default": 1},
     "dp_size": {"type": "int", "default": 1},
+    "enable_dp_attention": {"type": "bool", "default": False},
+    "dcp_size": {"type": "int", "default": 1},
+    "ep_size": {"type": "int", "default": 1},
+    "layouts": {"type": "str", "choices": list(LAYOUTS), "default": "given"},
+    "gpu_link": {"type": "str", "choices": list(GPU_LINKS), "default": "pcie"},
     "target_concurrency": {"type": "int"},
     # Tokens of text are no secrets, though their names sound like it.
     "input_tokens": {"type": "int", "default": 1024, "no_log": False},

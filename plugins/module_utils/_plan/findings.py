@@ -81,14 +81,38 @@ def release_findings(
 
 def placement_findings(wishes: Wishes, model: ModelShape | None, gpus: Gpus | None, pp_size: int) -> Iterable[Finding]:
     """Tell of what SGLang refuses to start with, whatever the numbers of the scheduler are."""
-    wanted = pp_size * wishes.tp_size * wishes.dp_size
+    wanted = pp_size * wishes.gpus_per_stage
     if gpus is not None and wanted > gpus.count * wishes.nnodes:
         yield Finding(
             "does_not_fit",
             "error",
-            f"pp_size {pp_size} x tp_size {wishes.tp_size} x dp_size {wishes.dp_size} needs {wanted} GPUs; there are "
-            f"{gpus.count * wishes.nnodes}.",
+            f"pp_size {pp_size} x tp_size {wishes.tp_size}"
+            + ("" if wishes.enable_dp_attention else f" x dp_size {wishes.dp_size}")
+            + f" needs {wanted} GPUs; there are {gpus.count * wishes.nnodes}.",
             "pp_size, tp_size or dp_size: less; or gpus.count, nnodes: what there really is",
+        )
+    elif gpus is not None and wanted < gpus.count * wishes.nnodes:
+        idle = gpus.count * wishes.nnodes - wanted
+        yield Finding(
+            "gpus_idle",
+            "warning",
+            f"{wanted} of {gpus.count * wishes.nnodes} GPUs are used: {idle} stay idle.",
+            "pp_size, tp_size or dp_size: a product that uses all; or gpus.count: what this server may use",
+        )
+    if wishes.enable_dp_attention and wishes.tp_size % wishes.dp_size:
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"enable_dp_attention with tp_size {wishes.tp_size} and dp_size {wishes.dp_size}: the ranks share the GPUs "
+            "of a stage, so tp_size has to be a multiple of dp_size.",
+            "dp_size: a divisor of tp_size",
+        )
+    if wishes.tp_size % wishes.dcp_size:
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"dcp_size {wishes.dcp_size} does not divide tp_size {wishes.tp_size}.",
+            "dcp_size: a divisor of tp_size",
         )
     if pp_size * wishes.tp_size % wishes.nnodes:
         yield Finding(
@@ -97,7 +121,7 @@ def placement_findings(wishes: Wishes, model: ModelShape | None, gpus: Gpus | No
             f"pp_size {pp_size} x tp_size {wishes.tp_size} cannot be spread evenly over {wishes.nnodes} nodes.",
             "nnodes: a divisor of pp_size x tp_size",
         )
-    if wishes.dp_size > 1 and wishes.nnodes > 1:
+    if wishes.dp_size > 1 and wishes.nnodes > 1 and not wishes.enable_dp_attention:
         yield Finding(
             "rejected_by_sglang",
             "error",
@@ -106,6 +130,7 @@ def placement_findings(wishes: Wishes, model: ModelShape | None, gpus: Gpus | No
         )
     if model is None:
         return
+    yield from _division_findings(wishes, model)
     if pp_size > model.layers:
         yield Finding(
             "partition_invalid",
@@ -137,6 +162,49 @@ def placement_findings(wishes: Wishes, model: ModelShape | None, gpus: Gpus | No
             f"A request of {wishes.input_tokens} + {wishes.output_tokens} tokens is longer than the context of "
             f"{context}.",
             "input_tokens, output_tokens: less; or context_length: more, where the model allows it",
+        )
+
+
+def _division_findings(wishes: Wishes, model: ModelShape) -> Iterable[Finding]:
+    """Tell of tensors that SGLang cannot cut into tp_size equal parts; it finds out only while it loads."""
+    attention_tp = max(wishes.tp_size // wishes.dp_size, 1) if wishes.enable_dp_attention else wishes.tp_size
+    heads, block, width = model.attention_heads, model.block_size, model.expert_width
+    if heads and heads % attention_tp:
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"{heads} attention heads (num_attention_heads) cannot be divided by tp_size {attention_tp}.",
+            f"tp_size: a divisor of {heads}",
+        )
+    kv_heads = model.attention.kv_heads
+    if kv_heads and max(kv_heads, attention_tp) % min(kv_heads, attention_tp):
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"{kv_heads} KV heads (num_key_value_heads) cannot be spread over tp_size {attention_tp}.",
+            f"tp_size: a divisor or a multiple of {kv_heads}",
+        )
+    if wishes.ep_size > 1 and (wishes.tp_size % wishes.ep_size or (model.experts and model.experts % wishes.ep_size)):
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"ep_size {wishes.ep_size} does not divide tp_size {wishes.tp_size} and the {model.experts} experts.",
+            "ep_size: a divisor of both",
+        )
+    parts = max(wishes.tp_size // wishes.ep_size, 1)
+    if width and width % parts:
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"The intermediate size of an expert, {width}, cannot be divided by {parts} (tp_size / ep_size).",
+            "tp_size: less; or ep_size: more",
+        )
+    elif width and block and parts > 1 and (width // parts) % block:
+        yield Finding(
+            "rejected_by_sglang",
+            "error",
+            f"Experts are quantized in blocks of {block}: {width} / {parts} = {width // parts} is no multiple of it.",
+            f"tp_size: at most {max(width // block, 1)}; or ep_size: {wishes.tp_size}, so that experts stay whole",
         )
 
 

@@ -103,6 +103,11 @@ class ModelShape:
     vision: tuple[int, int] | None
     quantization: str
     weights: Weights
+    # What has to be divided among tensor-parallel ranks, 0 where the configuration does not say: attention heads, the
+    # intermediate size of a routed expert, the block of a block-wise quantization.
+    attention_heads: int = 0
+    expert_width: int = 0
+    block_size: int = 0
 
     @property
     def attention_kind(self) -> str:
@@ -229,6 +234,9 @@ def read_config(
         vision=_vision(outer),
         quantization=scheme.name,
         weights=weights,
+        attention_heads=text.number("num_attention_heads", "n_head", default=0),
+        expert_width=text.number("moe_intermediate_size", default=0) if experts else 0,
+        block_size=_block_size(text if text.has("quantization_config") else outer),
     )
 
 
@@ -295,6 +303,13 @@ def _attention(text: _Config) -> Attention:
     head_dim = text.positive("head_dim", default=max(1, text.positive("hidden_size", "n_embd") // heads))
     value_dim = text.positive("v_head_dim", default=head_dim)
     return Attention(kv_heads=text.positive("num_key_value_heads", default=heads), per_head=head_dim + value_dim)
+
+
+def _block_size(config: _Config) -> int:
+    """Return the block of a block-wise quantization (weight_block_size of FP8 checkpoints), 0 where there is none."""
+    section = config.section("quantization_config")
+    blocks = section.values.get("weight_block_size") if section is not None else None
+    return max((size for size in blocks if isinstance(size, int)), default=0) if isinstance(blocks, list) else 0
 
 
 def _vision(outer: _Config) -> tuple[int, int] | None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.arguments import arguments, environment
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.explanation import explanation
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.layouts import Candidate
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import MIB
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import ModelShape
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Plan
@@ -42,6 +43,7 @@ def result(plan: Plan) -> dict[str, Any]:
         },
         "memory": _memory_result(plan),
         "throughput": _throughput_result(plan),
+        "layouts": [_layout_result(row, plan.layouts[0].speed, plan.layouts[0].first_token) for row in plan.layouts],
         "alternatives": [_alternative_result(plan, row) for row in plan.alternatives],
         "findings": [asdict(finding) for finding in plan.findings],
         "explanation": explanation(plan),
@@ -64,6 +66,24 @@ def _alternative_result(plan: Plan, row: Alternative) -> dict[str, Any]:
         "queued": row.planned.queued,
         "relative_throughput": row.relative,
         "output_tokens_per_second": row.tokens_per_second,
+    }
+
+
+def _layout_result(row: Candidate, best_speed: float, best_wait: float) -> dict[str, Any]:
+    return {
+        "pp_size": row.pp_size,
+        "tp_size": row.tp_size,
+        "dp_size": row.dp_size,
+        "enable_dp_attention": row.enable_dp_attention,
+        "dcp_size": row.dcp_size,
+        "fits": row.fits,
+        "why_not": row.why_not,
+        "kv_tokens": row.tokens,
+        "running": row.running,
+        "pp_max_micro_batch_size": row.cap,
+        "relative_throughput": round(row.speed / best_speed, 4) if row.fits else None,
+        "relative_time_to_first_token": round(row.first_token / best_wait, 4) if row.fits else None,
+        "prefill_bubble": round(row.bubble, 3) if row.fits else None,
     }
 
 

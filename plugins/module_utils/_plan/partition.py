@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan import memory
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus, Layout
@@ -82,7 +82,25 @@ def split_layers(
 def budget(
     wishes: Wishes, model: ModelShape, gpus: Gpus | None, pp_size: int, running_requests: int, fraction: float
 ) -> memory.Budget:
-    return memory.budget(model, pp_size, wishes.tp_size, wishes.kv_cache_dtype, running_requests, gpus, fraction)
+    if wishes.enable_dp_attention and wishes.dp_size > 1:
+        model = with_dp_attention(model, wishes.tp_size, wishes.dp_size)
+    room = memory.budget(model, pp_size, wishes.tp_size, wishes.kv_cache_dtype, running_requests, gpus, fraction)
+    return replace(room, kv_bytes=-(-room.kv_bytes // wishes.dcp_size))
+
+
+def with_dp_attention(model: ModelShape, tp_size: int, dp_size: int) -> ModelShape:
+    """Return *model* as one GPU of *tp_size* holds it when *dp_size* ranks each keep an attention of their own.
+
+    Routed experts are still spread over all GPUs; everything else only over the tp_size / dp_size of its rank. The
+    result has more that is whole on every GPU, and more KV heads, so that dividing by *tp_size* comes out right.
+    """
+    weights, attention_tp = model.weights, tp_size // dp_size
+    whole = tuple(
+        kept + int((layer - routed - kept) * (1 / attention_tp - 1 / tp_size) / (1 - 1 / tp_size))
+        for layer, routed, kept in zip(weights.layers, weights.routed, weights.replicated)
+    )
+    attention = replace(model.attention, kv_heads=model.attention.kv_heads * dp_size)
+    return replace(model, weights=replace(weights, replicated=whole), attention=attention)
 
 
 def _mem_fraction(wishes: Wishes, gpus: Gpus | None, pp_size: int) -> float:

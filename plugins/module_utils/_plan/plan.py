@@ -22,6 +22,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.findings imp
     release_findings,
     scheduler_findings,
 )
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.layouts import Candidate, search
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import ModelShape
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.partition import Splits, default_limit, split_layers
@@ -58,6 +59,7 @@ class Plan:
     throughput: Throughput
     graph_batch: int
     findings: tuple[Finding, ...]
+    layouts: tuple[Candidate, ...] = ()
 
     @property
     def works(self) -> bool:
@@ -70,11 +72,25 @@ def make_plan(wishes: Wishes, model: ModelShape | None = None, gpus: Gpus | None
     Raises PlanError, with one line for the user, where the wishes contradict themselves or are no values at all.
     """
     check(wishes, gpus)
+    found: list[Finding] = []
+    layouts: tuple[Candidate, ...] = ()
+    if wishes.layouts == "search":
+        if model is None or gpus is None:
+            raise PlanError("layouts: search needs a model (model_path or model_config) and the GPUs (gpus)")
+        layouts = search(wishes, model, gpus, lambda asked: make_plan(asked, model, gpus))
+        best = layouts[0]
+        wishes = replace(
+            wishes,
+            pp_size=best.pp_size,
+            tp_size=best.tp_size,
+            dp_size=best.dp_size,
+            enable_dp_attention=best.enable_dp_attention,
+            dcp_size=best.dcp_size,
+        )
     try:
         release = releases.parse_release(wishes.sglang_version or releases.NEWEST_KNOWN)
     except releases.ReleaseError as error:
         raise PlanError(str(error)) from error
-    found: list[Finding] = []
     pp_size = stages(wishes, gpus)
     found += release_findings(wishes, release, model, pp_size)
     found += placement_findings(wishes, model, gpus, pp_size)
@@ -118,4 +134,5 @@ def make_plan(wishes: Wishes, model: ModelShape | None = None, gpus: Gpus | None
         throughput=throughput,
         graph_batch=graphs,
         findings=tuple(sorted(found, key=lambda finding: order[finding.severity])),
+        layouts=layouts,
     )

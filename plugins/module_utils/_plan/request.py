@@ -16,6 +16,8 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory impor
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang import releases
 
 STRATEGIES = ("balanced", "sglang_auto", "uncapped")
+LAYOUTS = ("given", "search")
+GPU_LINKS = ("pcie", "pcie_p2p", "nvlink")
 LAYER_BALANCES = ("memory", "latency", "sglang")
 _LARGEST_COUNT = 10**7
 _LARGEST_RING = 4096
@@ -38,6 +40,9 @@ class Wishes:
     pp_size: int | None = None
     tp_size: int = 1
     dp_size: int = 1
+    enable_dp_attention: bool = False
+    dcp_size: int = 1
+    ep_size: int = 1
     nnodes: int = 1
     input_tokens: int = 1024
     output_tokens: int = 1024
@@ -52,7 +57,14 @@ class Wishes:
     context_length: int | None = None
     chunked_prefill_size: int | None = None
     sglang_version: str | None = None
+    layouts: str = "given"
+    gpu_link: str = "pcie"
     measured: tuple[Measured, ...] = ()
+
+    @property
+    def gpus_per_stage(self) -> int:
+        """The GPUs of one stage of all copies: the ranks of DP attention share those of tensor parallel."""
+        return self.tp_size * (1 if self.enable_dp_attention else self.dp_size)
 
 
 def check(wishes: Wishes, gpus: Gpus | None) -> None:
@@ -62,6 +74,8 @@ def check(wishes: Wishes, gpus: Gpus | None) -> None:
         ("pp_size", wishes.pp_size, 1, _LARGEST_RING),
         ("tp_size", wishes.tp_size, 1, _LARGEST_RING),
         ("dp_size", wishes.dp_size, 1, _LARGEST_RING),
+        ("dcp_size", wishes.dcp_size, 1, _LARGEST_RING),
+        ("ep_size", wishes.ep_size, 1, _LARGEST_RING),
         ("nnodes", wishes.nnodes, 1, _LARGEST_RING),
         ("input_tokens", wishes.input_tokens, 0, _LARGEST_COUNT),
         ("output_tokens", wishes.output_tokens, 1, _LARGEST_COUNT),
@@ -92,6 +106,8 @@ def check(wishes: Wishes, gpus: Gpus | None) -> None:
         )
     for name, text, known in (
         ("strategy", wishes.strategy, STRATEGIES),
+        ("layouts", wishes.layouts, LAYOUTS),
+        ("gpu_link", wishes.gpu_link, GPU_LINKS),
         ("layer_balance", wishes.layer_balance, LAYER_BALANCES),
         ("kv_cache_dtype", wishes.kv_cache_dtype, tuple(memory.KV_NUMBER_BYTES)),
     ):
@@ -110,7 +126,7 @@ def stages(wishes: Wishes, gpus: Gpus | None) -> int:
         raise PlanError(
             "pp_size: expected the number of pipeline stages; it is missing, and gpus.count does not tell it either"
         )
-    return max(1, gpus.count * wishes.nnodes // (wishes.tp_size * wishes.dp_size))
+    return max(1, gpus.count * wishes.nnodes // wishes.gpus_per_stage)
 
 
 def target(wishes: Wishes) -> int:

@@ -228,7 +228,8 @@ def _fit(cost: StepCost, rows: Sequence[tuple[float, float]]) -> StepTime:
     sum_a = sum(a for a, _b in rows)
     sum_b = sum(b for _a, b in rows)
     determinant = aa * bb - ab * ab
-    if determinant <= 1e-9 * aa * bb:
+    # Points of one micro-batch, or a variable part that is lost beside the fixed one, cannot tell the two apart.
+    if determinant <= 1e-9 * aa * bb or sum_b <= 1e-12 * cost.fixed * sum_a:
         scale_rows = [a * cost.fixed + b for a, b in rows]
         scale = sum(scale_rows) / sum(value * value for value in scale_rows)
         return StepTime(cost, cost.fixed * scale, scale)
