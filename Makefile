@@ -29,12 +29,13 @@ dev: ## .venv with all tools, and .collections with this checkout in it
 .PHONY: lint ruff mypy shellcheck yamllint ansible-lint
 lint: ruff mypy shellcheck yamllint ansible-lint ## all linters, each a target: ruff mypy shellcheck yamllint ansible-lint
 ruff: dev
-	@$(WITH) dev ruff check --quiet plugins tests
-	@$(WITH) dev ruff format --quiet --diff plugins tests
+	@$(WITH) dev ruff check --quiet plugins roles tests
+	@$(WITH) dev ruff format --quiet --diff plugins roles tests
 # The second run is for what runs on targets: nothing that is newer than their Python (mypy knows 3.10 and later).
 mypy: dev
 	@$(WITH) dev mypy $(COLLECTION)/plugins $(COLLECTION)/tests
 	@$(WITH) dev mypy --python-version 3.10 $(COLLECTION)/plugins/modules $(COLLECTION)/plugins/module_utils
+	@$(WITH) dev mypy --python-version 3.10 $(wildcard roles/*/files/*.py)
 shellcheck: dev
 	@$(WITH) dev shellcheck $$(git grep -lI --untracked '^#!.*bash' -- .ci tests)
 yamllint: dev
@@ -73,7 +74,7 @@ importer: build ## what Galaxy checks on an upload
 	@$(WITH) importer tests/gates/importer
 
 .PHONY: molecule
-molecule: dev ## the roles on real systemd hosts
+molecule: dev ## the roles on real systemd hosts, two scenarios at a time
 	@tests/support/run-molecule
 
 .PHONY: test-quick
@@ -82,7 +83,7 @@ test-quick: dev ## all gates that need no host
 
 .PHONY: test
 test: dev ## everything
-	@.venv/bin/python tests/gates/run.py $(GATES) --then molecule
+	@.venv/bin/python tests/gates/run.py $(GATES) --beside molecule
 
 # Not all of it is in "test": real SGLang takes half a minute for each.
 .PHONY: faults faults-standin

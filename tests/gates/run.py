@@ -3,9 +3,9 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Run gates, that is targets of make, and end with a table: which one took how long, and which one failed.
 
-C(run.py GATE... --then GATE...): the first ones two at a time, each one's output in one piece when it is done; those
-after --then alone and with their output as it comes. All gates run, whatever the others do. What a failed one said of
-its failure is told again behind the table.
+C(run.py GATE... --beside GATE): the first ones two at a time, or one at a time beside the last one. The output of each
+is printed in one piece when it is done, that of the gate after --beside as it comes. All gates run, even after one has
+failed. The lines in which a gate reported its failure are repeated after the table.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Outcome:
     faults: tuple[str, ...] = ()
 
 
-def run(gate: str, *, alone: bool) -> Outcome:
-    """Run one gate and print its output."""
+def run(gate: str, *, live: bool, niceness: int = 0) -> Outcome:
+    """Run one gate and print its output, as it comes or in one piece."""
     start = time.monotonic()
-    if alone:
+    if live:
         print(f"\n==> make {gate}", flush=True)
     lines = []
     with subprocess.Popen(
-        ["make", "--keep-going", gate],
+        ["nice", f"-n{niceness}", "make", "--keep-going", gate],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -49,10 +49,10 @@ def run(gate: str, *, alone: bool) -> Outcome:
     ) as process:
         for line in process.stdout or ():
             lines.append(line.rstrip())
-            if alone:
+            if live:
                 print(line, end="", flush=True)
     seconds = time.monotonic() - start
-    if not alone:
+    if not live:
         print(f"\n==> make {gate}", *lines, sep="\n", flush=True)
     plain = [COLOUR.sub("", line) for line in lines]
     faults: tuple[str, ...] = ()
@@ -71,13 +71,17 @@ def main() -> int:
     """Run all, print the table, return 1 if one failed."""
     parser = argparse.ArgumentParser()
     parser.add_argument("gates", nargs="*")
-    parser.add_argument("--then", nargs="*", default=[])
+    parser.add_argument("--beside")
     arguments = parser.parse_args()
 
     start = time.monotonic()
     with ThreadPoolExecutor(max_workers=2) as pool:
-        outcomes = list(pool.map(lambda gate: run(gate, alone=False), arguments.gates))
-    outcomes += [run(gate, alone=True) for gate in arguments.then]
+        beside = pool.submit(run, arguments.beside, live=True) if arguments.beside else None
+        # What waits for servers goes first: the gates take the time that it leaves.
+        niceness = 5 if beside else 0
+        outcomes = list(pool.map(lambda gate: run(gate, live=False, niceness=niceness), arguments.gates))
+        if beside:
+            outcomes.append(beside.result())
 
     print(f"\n{'gate':<16}{'seconds':>8}  result")
     for outcome in outcomes:
@@ -85,7 +89,7 @@ def main() -> int:
     print(f"{'together':<16}{time.monotonic() - start:>8.1f}")
     for outcome in outcomes:
         if outcome.faults:
-            print(f"\n{outcome.gate} said:", *outcome.faults, sep="\n  ")
+            print(f"\n{outcome.gate} reported:", *outcome.faults, sep="\n  ")
     failed = sum(outcome.result == "failed" for outcome in outcomes)
     passed = sum(outcome.result == "passed" for outcome in outcomes)
     print(f"\ngates: {passed} passed, {failed} failed, {len(outcomes) - passed - failed} skipped")
