@@ -12,12 +12,12 @@ export GPUFLEET_CACHE ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/gpufleet
 WITH := tests/gates/with
 COLLECTION := .collections/ansible_collections/gpufleet/sglang
 CORES := $(sort $(patsubst requirements/core-%.txt,%,$(wildcard requirements/core-*.txt)))
-GATES := $(CORES:%=sanity-%) lint docs-lint units $(CORES:%=units-%) importer
+GATES := $(CORES:%=sanity-%) lint docs-lint docs units $(CORES:%=units-%) importer
 
 ##@ Work
 
 .PHONY: help
-help: ## this list
+help: ## list the targets
 	@awk -F ':.*## ' '/^##@/ { printf "\n%s\n", substr($$0, 5) } \
 	    /^[a-z%.-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' Makefile
 
@@ -47,6 +47,10 @@ ansible-lint: dev
 docs-lint: ## documentation of modules, roles and guides; changelog
 	@$(WITH) docs tests/gates/docs-lint
 	@$(WITH) docs antsibull-changelog lint
+
+.PHONY: docs
+docs: dev ## the site with guides and reference, in build/docs
+	@$(WITH) docs tests/gates/docs
 
 .PHONY: units
 units: dev ## unit and contract tests
@@ -87,7 +91,7 @@ test: dev ## everything
 
 # Not all of it is in "test": real SGLang takes half a minute for each.
 .PHONY: faults faults-standin
-faults: dev ## broken servers are told as such: real SGLang and the stand-in
+faults: dev ## verify that broken servers are reported: real SGLang and the stand-in
 	@PYTHONPATH=.collections .venv/bin/python tests/bench/faults.py --check
 faults-standin: dev ## the same without real SGLang
 	@PYTHONPATH=.collections .venv/bin/python tests/bench/faults.py --check --standin

@@ -175,9 +175,9 @@ def _up(cache: Cache, arguments: argparse.Namespace) -> int:
     for host in hosts:
         say(f"{host.name} {'started' if host.name in fresh else 'runs'} at {host.address[0]} port {host.address[1]}")
         if host.name in arguments.hosts and host.recipe != recipe.key:
-            say(f"{host.name} was made with another image, mounts or ports; `down` and `up` make it anew")
+            say(f"{host.name} was made with another image, mounts or ports; run `down` and `up` to create it again")
     if not wheels.directory(cache).is_dir():
-        say("there is no /srv/wheels in new hosts: `testhosts prepare --wheels` first, to have SGLang for CPUs")
+        say("new hosts have no /srv/wheels: run `testhosts prepare --wheels` first to provide SGLang for CPUs")
     say(f"ansible-playbook --inventory {path} PLAYBOOK")
     return 0
 
@@ -208,7 +208,7 @@ def _bring_up(cache: Cache, podman: Podman, recipe: Recipe, set_name: str, wante
         if name in known:
             if known[name].status != "running" and podman.start(known[name]):
                 continue
-            say(f"{name} cannot be started again; it is made anew")
+            say(f"{name} cannot be started again; creating it again")
             podman.remove(known.pop(name))
         taken = [host.bridge_address for host in known.values()]
         # podman forgets to give back the address of a host that it could not start.
