@@ -536,6 +536,25 @@ throughput:
       returned: always
       type: float
       sample: 727.9
+    left_out_error_percent:
+      description:
+        - The error on points that the fit did not use, each of O(measured) left out once.
+        - V(null), that is unknown, with fewer than three points.
+      returned: always
+      type: float
+      sample: 4.2
+    output_tokens_per_second_range:
+      description: The lowest and the highest value that O(measured) allows; V(null) unless calibrated.
+      returned: always
+      type: list
+      elements: float
+      sample: [362.3, 512.7]
+    caps_that_do_not_differ:
+      description: Other caps whose range overlaps; empty where the cap of the plan clearly differs from all.
+      returned: always
+      type: list
+      elements: int
+      sample: [2]
     largest_error_percent:
       description: The distance to the point of O(measured) that is fitted worst; V(null) unless calibrated.
       returned: always
@@ -616,6 +635,12 @@ alternatives:
       returned: always
       type: float
       sample: 248.0
+    output_tokens_per_second_range:
+      description: The lowest and the highest throughput that O(measured) allows; V(null) unless calibrated.
+      returned: always
+      type: list
+      elements: float
+      sample: [202.9, 300.1]
 layouts:
   description:
     - With O(layouts=search), all layouts that use the GPUs there are, best first. Those that fit come first.
@@ -700,7 +725,8 @@ findings:
       description:
         - A stable code.
         - About the scheduler V(balanced), V(concentrated), V(starved), V(saturated), V(underfed), V(floor_loss),
-          V(cap_above_limit), V(depth_untested), V(graphs_too_small), V(overlap_disabled).
+          V(cap_above_limit), V(depth_untested), V(measured_contradict),
+          V(measured_above_bandwidth), V(caps_do_not_differ), V(graphs_too_small), V(overlap_disabled).
         - About memory V(does_not_fit), V(kv_limits), V(partition_improves_kv), V(partition_invalid), V(gpus_idle),
           V(auto_mem_fraction_too_low).
         - About the release V(release_too_old), V(release_has_fault), V(rejected_by_sglang).

@@ -4,7 +4,8 @@
 
 """How long a plan takes: the pure core, a directory of 595 GB in 64 files, and the module as Ansible runs it.
 
-Prints a table for people, then lines of key and value: plan_ms, plan_kimi_dir_s, plan_kimi_dir_mb, plan_module_s.
+Prints a table for people, then lines of key and value: plan_ms, plan_kimi_dir_s, plan_kimi_dir_mb, plan_module_s,
+layouts_ms, tp8_published_error_max_percent (fitted points), tp8_held_out_error_max_percent.
 """
 
 from __future__ import annotations
@@ -27,6 +28,12 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.outcome impo
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import make_plan  # noqa: E402
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Measured, Wishes  # noqa: E402
 from ansible_collections.gpufleet.sglang.tests.unit.plan.models import KIMI, kimi_directory  # noqa: E402
+from ansible_collections.gpufleet.sglang.tests.unit.plan.published import (  # noqa: E402
+    PP8_POINTS,
+    TP8_HELD_OUT,
+    TP8_POINTS,
+    modelled,
+)
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(TREE)}
 MODULE = "ansible_collections.gpufleet.sglang.plugins.modules.pp_plan"
@@ -57,6 +64,23 @@ def core() -> float:
         result(make_plan(wishes, shape, gpus))
         times.append(time.perf_counter() - began)
     return statistics.median(times) * 1000
+
+
+def search() -> float:
+    """Return the milliseconds of a plan that searches the layouts of eight GPUs, the median of many."""
+    shape, gpus = read_config(KIMI), Gpus(8, 97887, "GPU", 1792.0)
+    wishes = Wishes(target_concurrency=32, layouts="search")
+    times = []
+    for _round in range(30):
+        began = time.perf_counter()
+        make_plan(wishes, shape, gpus)
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) * 1000
+
+
+def worst(published: dict[int, float]) -> float:
+    """Return the largest error against *published* throughput of TP 8, in percent."""
+    return max(abs(modelled(load, tp_size=8) / value - 1) for load, value in published.items()) * 100
 
 
 def module(arguments: dict[str, object], rounds: int) -> tuple[float, float]:
@@ -93,6 +117,11 @@ def main() -> None:
     print(f"plan_kimi_dir_s {directory_s:.3f}")
     print(f"plan_kimi_dir_mb {directory_mb:.1f}")
     print(f"plan_module_s {module_s:.3f}")
+    print(f"layouts_ms {search():.1f}")
+    print(f"tp8_published_error_max_percent {worst(TP8_POINTS):.1f}")
+    print(f"tp8_held_out_error_max_percent {worst(TP8_HELD_OUT):.1f}")
+    pp8 = max(abs(modelled(load, pp_size=8, cap=cap, input_tokens=64) / value - 1) for load, cap, value in PP8_POINTS)
+    print(f"pp8_measured_error_max_percent {pp8 * 100:.1f}")
 
 
 if __name__ == "__main__":

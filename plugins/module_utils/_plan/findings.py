@@ -22,12 +22,16 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.partition im
     partition_fault,
     spaced,
 )
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.predictions import Throughput, rivals
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.request import Wishes
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.ring import Alternative, Ring
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import balanced_cap
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang import releases
 
 GIB = 2**30
+
+# Points that the others miss by more than this do not describe one server.
+_CONTRADICTION = 0.5
 
 
 def release_findings(
@@ -214,9 +218,11 @@ def scheduler_findings(wishes: Wishes, ring: Ring, chosen: Alternative, graphs: 
         yield Finding(
             "starved",
             "warning",
-            f"{planned.queued} of {planned.concurrency} requests wait although there is room for them: {planned.slots} "
-            f"slots of at most {planned.cap} hold {planned.capacity}.",
-            f"pp_max_micro_batch_size: {balanced_cap(planned.concurrency, planned.slots)}",
+            f"{planned.queued} of {planned.concurrency} requests wait: {planned.slots} slots of at most {planned.cap} "
+            f"hold {planned.capacity}, max_running_requests {planned.max_running_requests} would let "
+            f"{min(planned.concurrency, planned.max_running_requests) - planned.running} more run.",
+            f"pp_max_micro_batch_size: "
+            f"{balanced_cap(min(planned.concurrency, planned.max_running_requests), planned.slots)}",
         )
     elif planned.limit == "max_running_requests":
         yield Finding(
@@ -286,6 +292,40 @@ def scheduler_findings(wishes: Wishes, ring: Ring, chosen: Alternative, graphs: 
             "info",
             f"{planned.running} requests fill {planned.filled} of {planned.slots} slots: every stage has work, nobody "
             "waits.",
+        )
+
+
+def throughput_findings(
+    wishes: Wishes, throughput: Throughput, chosen: Alternative, alternatives: Iterable[Alternative]
+) -> Iterable[Finding]:
+    sure = throughput.certainty
+    if sure is None:
+        return
+    for index in throughput.above_bandwidth:
+        point = wishes.measured[index]
+        yield Finding(
+            "measured_above_bandwidth",
+            "warning",
+            f"measured[{index}]: {point.output_tokens_per_second:g} tokens/s at {point.concurrency} requests are more "
+            "than the memory bandwidth of these GPUs allows for this model.",
+            "measured, gpus.memory_bandwidth_gbs, model_config: check which one is of another server",
+        )
+    error = max(throughput.largest_error or 0.0, sure.error or 0.0)
+    if error > _CONTRADICTION:
+        yield Finding(
+            "measured_contradict",
+            "warning",
+            f"The measured points contradict each other: predicted from the others, one is {error:.0%} off.",
+            "measured: repeat the measurement, with the same prompts and the cap that was in force",
+        )
+    caps = sorted({row.planned.cap for row in rivals(chosen, alternatives)})
+    if caps:
+        yield Finding(
+            "caps_do_not_differ",
+            "info",
+            f"What was measured does not tell a cap of {chosen.planned.cap} from {', '.join(map(str, caps))}: their "
+            "ranges overlap.",
+            "measured: add a point at one of these caps",
         )
 
 

@@ -17,6 +17,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.layouts impo
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import MIB
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import ModelShape
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.plan import Plan
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.predictions import rivals
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.ring import Alternative
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.scheduler import automatic_cap, physical_step_time
 
@@ -66,6 +67,7 @@ def _alternative_result(plan: Plan, row: Alternative) -> dict[str, Any]:
         "queued": row.planned.queued,
         "relative_throughput": row.relative,
         "output_tokens_per_second": row.tokens_per_second,
+        "output_tokens_per_second_range": None if row.range is None else list(row.range),
     }
 
 
@@ -137,12 +139,15 @@ def _throughput_result(plan: Plan) -> dict[str, Any]:
     if step is not None and bandwidth and plan.model is not None:
         fastest = physical_step_time(step.cost, bandwidth * 1e9).tokens_per_second(planned)
         bound = round(fastest * plan.wishes.dp_size, 1)
-    error = plan.throughput.largest_error
+    error, sure = plan.throughput.largest_error, plan.throughput.certainty
     return {
         "basis": plan.throughput.basis,
         "output_tokens_per_second": plan.chosen.tokens_per_second,
         "bandwidth_bound_tokens_per_second": bound,
         "largest_error_percent": None if error is None else round(error * 100, 1),
+        "left_out_error_percent": None if sure is None or sure.error is None else round(sure.error * 100, 1),
+        "output_tokens_per_second_range": None if plan.chosen.range is None else list(plan.chosen.range),
+        "caps_that_do_not_differ": sorted({row.planned.cap for row in rivals(plan.chosen, plan.alternatives)}),
         "measured": [asdict(point) for point in plan.wishes.measured],
     }
 

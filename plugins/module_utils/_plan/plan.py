@@ -21,6 +21,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.findings imp
     placement_findings,
     release_findings,
     scheduler_findings,
+    throughput_findings,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.layouts import Candidate, search
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.memory import Gpus
@@ -112,12 +113,13 @@ def make_plan(wishes: Wishes, model: ModelShape | None = None, gpus: Gpus | None
         default_limit=default_limit(wishes, model, kv_tokens),
     )
     chosen, alternatives = ring.alternatives()
-    throughput = throughput_of(wishes, model, splits, ring, chosen.planned)
+    throughput = throughput_of(wishes, model, splits, ring, chosen.planned, gpus.bandwidth_gbs * 1e9 if gpus else 0.0)
     alternatives = predicted(alternatives, throughput, wishes.dp_size)
     chosen = next(row for row in alternatives if (row.limit, row.planned) == (chosen.limit, chosen.planned))
     cap = chosen.planned.cap
     graphs = captured_batch(min(cap, memory.largest_graph(gpus.memory_mib if gpus else 90 * 1024, wishes.tp_size)))
     found += scheduler_findings(wishes, ring, chosen, graphs)
+    found += throughput_findings(wishes, throughput, chosen, alternatives)
     if splits is not None and model is not None:
         found += memory_findings(wishes, model, gpus, splits, ring, chosen)
     order = {"error": 0, "warning": 1, "info": 2}

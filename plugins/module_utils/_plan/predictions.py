@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.certainty import Certainty, certainty
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.errors import PlanError
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.model import ModelShape
 from ansible_collections.gpufleet.sglang.plugins.module_utils._plan.partition import (
@@ -39,10 +40,13 @@ class Throughput:
     basis: str
     step: StepTime | None
     largest_error: float | None = None
+    certainty: Certainty | None = None
+    above_bandwidth: tuple[int, ...] = ()
+    bandwidth: float = 0.0
 
 
 def throughput_of(
-    wishes: Wishes, model: ModelShape | None, splits: Splits | None, ring: Ring, planned: Schedule
+    wishes: Wishes, model: ModelShape | None, splits: Splits | None, ring: Ring, planned: Schedule, bandwidth: float
 ) -> Throughput:
     cost = None
     if model is not None and splits is not None:
@@ -56,7 +60,16 @@ def throughput_of(
         return Throughput("model", physical_step_time(cost))
     step = calibrate(cost, points)
     errors = [abs(step.tokens_per_second(point.planned) / point.tokens_per_second - 1.0) for point in points]
-    return Throughput("calibrated", step, max(errors))
+    above: tuple[int, ...] = ()
+    if model is not None and bandwidth:
+        bound = physical_step_time(cost, bandwidth)
+        above = tuple(
+            index
+            for index, point in enumerate(points)
+            if point.tokens_per_second > bound.tokens_per_second(point.planned)
+        )
+    known = bandwidth if model is not None and not above else 0.0
+    return Throughput("calibrated", step, max(errors), certainty(cost, points), above, known)
 
 
 def _point(wishes: Wishes, ring: Ring, index: int) -> Measurement:
@@ -104,6 +117,25 @@ def _slowest_stage(wishes: Wishes, model: ModelShape, splits: Splits, batch: int
     return slowest[1] if slowest else StepCost(1.0, 0.0)
 
 
+def _whole(speeds: tuple[float, float], copies: int) -> tuple[float, float]:
+    return round(speeds[0] * copies, 1), round(speeds[1] * copies, 1)
+
+
+def rivals(chosen: Alternative, alternatives: Iterable[Alternative]) -> list[Alternative]:
+    """Return the other alternatives whose range meets that of *chosen*: what is known does not tell them apart."""
+    if chosen.range is None:
+        return []
+    low, high = chosen.range
+    return [
+        row
+        for row in alternatives
+        if row.range is not None
+        and row.planned.cap != chosen.planned.cap
+        and row.range[0] <= high
+        and row.range[1] >= low
+    ]
+
+
 def predicted(alternatives: Iterable[Alternative], throughput: Throughput, dp_size: int) -> tuple[Alternative, ...]:
     rows = tuple(alternatives)
     step = throughput.step
@@ -111,11 +143,16 @@ def predicted(alternatives: Iterable[Alternative], throughput: Throughput, dp_si
         return rows
     speeds = [step.tokens_per_second(row.planned) for row in rows]
     best = max(speeds) or 1.0
+    sure = throughput.certainty
+    bound = physical_step_time(step.cost, throughput.bandwidth) if throughput.bandwidth else None
     return tuple(
         replace(
             row,
             relative=round(speed / best, 4),
             tokens_per_second=round(speed * dp_size, 1) if throughput.basis == "calibrated" else None,
+            range=None
+            if sure is None
+            else _whole(sure.range(row.planned, bound.tokens_per_second(row.planned) if bound else None), dp_size),
         )
         for row, speed in zip(rows, speeds)
     )

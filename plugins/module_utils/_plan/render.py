@@ -158,8 +158,11 @@ def _alternatives(plan: Mapping[str, Any]) -> Iterator[str]:
         mark = "▸" if row["chosen"] else " "
         speed = ""
         if predicted:
-            figure = _count(row["output_tokens_per_second"]) if calibrated else f"{row['relative_throughput']:.0%}"
-            speed = f"{figure:>6} {_bar(row['relative_throughput'], 7)}"
+            if calibrated:
+                low, high = row["output_tokens_per_second_range"]
+                speed = f"{_count(low)}-{_count(high):<5} {_bar(row['relative_throughput'], 3)}"
+            else:
+                speed = f"{row['relative_throughput']:>6.0%} {_bar(row['relative_throughput'], 7)}"
         drawn = _fit(_drawn_slots(row["occupancy"]), 32)
         cap, waiting = _count(row["pp_max_micro_batch_size"]), _count(row["queued"]) if row["queued"] else ""
         yield f"{mark} {_fit(names, 18):<18}{cap:>5}  {drawn:<32}{waiting:>5} {speed}"
@@ -206,6 +209,8 @@ def _reasons(plan: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _arguments(plan: Mapping[str, Any]) -> Iterator[str]:
+    if not plan["works"]:
+        return
     yield from _heading("To start the server with")
     flags = " ".join(f"--{name.replace('_', '-')}\0{value}" for name, value in plan["args"].items())
     yield from (line.replace("\0", " ") for line in _wrapped(flags, "  "))

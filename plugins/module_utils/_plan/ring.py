@@ -31,6 +31,7 @@ class Alternative:
     planned: Schedule
     relative: float | None = None
     tokens_per_second: float | None = None
+    range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def test_first_user() -> None:
     assert environment(plan) == {"SGLANG_PP_LAYER_PARTITION": "8,8,8,8,8,7,7,7"}
     assert codes(plan) == {
         "balanced": "info",
+        "caps_do_not_differ": "info",
         "overlap_disabled": "info",
         "partition_improves_kv": "info",
         "auto_mem_fraction_too_low": "info",

@@ -88,7 +88,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_it_prints_the_plan(written: tuple[Path, str]) -> None:
     lines = written[1].splitlines()
-    assert "▸ balanced              4  [ 4][ 4][ 4][ 4][ 4][ 4][ 4][ 4]         433 ███████" in lines
+    assert "▸ balanced              4  [ 4][ 4][ 4][ 4][ 4][ 4][ 4][ 4]      362-513   ███" in lines
     assert max(map(len, lines[: lines.index("ok: [localhost]")])) <= 80
     assert "  SGLANG_PP_LAYER_PARTITION=8,8,8,8,8,7,7,7" in lines
 
