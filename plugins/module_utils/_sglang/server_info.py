@@ -20,6 +20,7 @@ from typing import Any, Callable
 
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.client import Answer, Client
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.config import argument_name
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.names import canonical
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import is_secret_name, without_secrets
 
 # The newer name first. Before 0.5.6 there is the second only.
@@ -41,18 +42,8 @@ _NO_ARGUMENTS = frozenset(
     }
 )
 
-# Other names that command lines know, for the arguments that plans and inventories use.
-_ALIASES: Mapping[str, str] = {
-    "attention_context_parallel_size": "attn_cp_size",
-    "data_parallel_size": "dp_size",
-    "ep": "ep_size",
-    "expert_parallel_size": "ep_size",
-    "max_micro_batch_size": "pp_max_micro_batch_size",
-    "model": "model_path",
-    "nccl_init_addr": "dist_init_addr",
-    "pipeline_parallel_size": "pp_size",
-    "tensor_parallel_size": "tp_size",
-}
+# A name of the cap in the answers of some releases, which plans may have taken over.
+_OTHER_NAMES: Mapping[str, str] = {"max_micro_batch_size": "pp_max_micro_batch_size"}
 
 
 class InfoError(ValueError):
@@ -164,8 +155,8 @@ def differences(info: ServerInfo, plan: Mapping[str, Any]) -> list[Difference]:
     """
     found = []
     for given, expected in plan.items():
-        name = argument_name(given).replace("-", "_")
-        name = _ALIASES.get(name, name)
+        name = canonical(argument_name(given)).replace("-", "_")
+        name = _OTHER_NAMES.get(name, name)
         if expected is None or is_secret_name(name):
             continue
         others = [actual for actual in _in_force(info, name) if not _same(expected, actual)]

@@ -27,6 +27,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._host.systemd impo
     parse_show,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.causes import redact
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.names import canonical_arguments
 
 NAMED = 4
 """Blockers that a message names; the others are counted there."""
@@ -286,12 +287,13 @@ def _memory(gpus: Sequence[Gpu], wanted: Wanted, probes: Probes, seen: Seen) -> 
 
 def used_ports(host: str, port: int, config: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
     """The ports that a server listens on, as far as its server.yaml names them. Those for NCCL are on any address."""
+    config = canonical_arguments(config)
     ports = [(host, port)]
     nccl = _number(config.get("nccl-port"))
     if nccl:
         ports.append(("0.0.0.0", nccl))
     first_node = not _number(config.get("node-rank"))
-    address = str(config.get("dist-init-addr") or config.get("nccl-init-addr") or "")
+    address = str(config.get("dist-init-addr") or "")
     rendezvous = _number(address.rpartition(":")[2])
     if rendezvous and first_node:
         ports.append(("0.0.0.0", rendezvous))
@@ -317,20 +319,21 @@ def cuda_visible_devices(environment: str) -> str | None:
 
 def _ordinals(config: Mapping[str, Any]) -> frozenset[int]:
     """The numbers of the GPUs, as SGLang's engine gives them to the ranks of pipelines, tensors and replicas."""
+    config = canonical_arguments(config)
 
-    def size(default: int, *names: str) -> int:
-        known = (_number(config.get(name)) for name in names)
-        return next((number for number in known if number is not None), default)
+    def size(default: int, name: str) -> int:
+        number = _number(config.get(name))
+        return default if number is None else number
 
-    pipeline = size(1, "pp-size", "pipeline-parallel-size") or 1
-    tensor = size(1, "tp-size", "tensor-parallel-size", "tp") or 1
+    pipeline = size(1, "pp-size") or 1
+    tensor = size(1, "tp-size") or 1
     nodes = size(1, "nnodes") or 1
     base, step = size(0, "base-gpu-id"), size(1, "gpu-id-step")
     stages = max(pipeline // nodes, 1)
     width = max(tensor // max(nodes // pipeline, 1), 1)
     # With data-parallel attention, the replicas share the ranks of the tensors.
     shared = bool(config.get("enable-dp-attention"))
-    replicas = 1 if shared else size(1, "dp-size", "data-parallel-size", "dp") or 1
+    replicas = 1 if shared else size(1, "dp-size") or 1
     return frozenset(
         base + replica * tensor * pipeline * step + stage * width + rank * step
         for replica in range(min(replicas, 64))

@@ -31,6 +31,7 @@ from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.readine
     look,
 )
 from ansible_collections.gpufleet.sglang.plugins.module_utils._readiness.waiting import HostProbes
+from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.names import canonical_arguments
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.secrets import hide
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server import Server, ServerError, find_server
 from ansible_collections.gpufleet.sglang.plugins.module_utils._sglang.server_info import InfoError, ServerInfo, ask
@@ -157,7 +158,7 @@ def status(host: Host, unit_name: str) -> Status:
         version=info.version if info else host.engine(executable[1]) if executable else None,
         model=_model(answers, config),
         port=server.port if server else None,
-        pp_size=info.pp_size if info else _whole(config.get("pp-size", config.get("pipeline-parallel-size"))),
+        pp_size=info.pp_size if info else _whole(canonical_arguments(config).get("pp-size")),
         pp_max_micro_batch_size=info.caps[0] if info else None,
         ready=verdict.ready,
         phase=verdict.phase,

@@ -424,3 +424,10 @@ def test_the_probes_ask_systemd_and_the_driver() -> None:
     assert probes.seen().running
     assert probes.gpus() == []
     assert asked == [["systemctl", "show", "--", UNIT], ["nvidia-smi", "-q", "-x"]]
+
+
+def test_all_spellings_of_an_argument_take_the_same_gpus() -> None:
+    wanted = used_gpus(EIGHT, {"pp-size": 2, "tp-size": 2}, None)
+    assert len(wanted) == 4
+    assert used_gpus(EIGHT, {"pp": 2, "tp": 2}, None) == wanted
+    assert used_gpus(EIGHT, {"pipeline_parallel_size": 2, "tensor-parallel-size": 2}, None) == wanted
