@@ -132,8 +132,8 @@ def settings(
         "secret_environment": hidden,
         "plan": plan,
     }
-    values = {part: {name: value for name, (value, _) in found.items()} for part, found in parts.items()}
-    sources = {part: {name: source for name, (_, source) in found.items()} for part, found in parts.items()}
+    values = {part: {name: pair[0] for name, pair in found.items()} for part, found in parts.items()}
+    sources = {part: {name: pair[1] for name, pair in found.items()} for part, found in parts.items()}
     pp_size = _whole(*plan["pp_size"]) if plan.get("pp_size") else 1
     return Settings(**values, pp_size=pp_size, sources=sources)
 
